@@ -1,0 +1,125 @@
+"""What a queue is: lanes of leased messages, and plain addressed messages beside them.
+
+Two implementations, `memory` and `jetstream`, pass the same contract tests (tests/queue). A queue carries opaque bytes:
+it knows lanes and message ids, never chunks or models. Callbacks run on the event loop and must not block or raise.
+
+Delivery is at least once. A lease that is neither acked, nak'd nor termed within `lease_s` of its delivery (or of the
+last `in_progress`) is delivered again, to whoever has credit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from shoal.types import Lane
+
+__all__ = ["Address", "Lease", "Listener", "Pull", "Queue"]
+
+Address = str
+"""Where plain messages go: dot-separated words, such as `reply.8f3a` or `status.default`."""
+
+
+class Lease(Protocol):
+    """One message on loan to this worker. Exactly one of `ack`, `nak`, `term` ends it; later calls do nothing."""
+
+    @property
+    def body(self) -> bytes: ...
+
+    @property
+    def published_at(self) -> float:
+        """Unix time in seconds, by the queue's clock."""
+        ...
+
+    @property
+    def delivery_count(self) -> int:
+        """1 at the first delivery."""
+        ...
+
+    def ack(self) -> None:
+        """Done: the queue forgets the message."""
+        ...
+
+    def nak(self, delay_s: float = 0.0) -> None:
+        """Not done: deliver it again, to anyone, after the delay."""
+        ...
+
+    def term(self) -> None:
+        """Never deliver it again."""
+        ...
+
+    def in_progress(self) -> None:
+        """Still at it: the lease starts anew."""
+        ...
+
+
+class Pull(Protocol):
+    """A standing pull on one lane: messages come as they are published, as long as there is credit."""
+
+    @property
+    def credit(self) -> int:
+        """How many more messages may come."""
+        ...
+
+    def grant(self, num_messages: int) -> None:
+        """Raise the credit by so many messages; each delivery lowers it by one."""
+        ...
+
+    async def close(self) -> None:
+        """No further delivery; open leases stay valid."""
+        ...
+
+
+class Listener(Protocol):
+    """A subscription to an address."""
+
+    async def close(self) -> None: ...
+
+
+class Queue(Protocol):
+    """The queue between gateways and workers."""
+
+    async def publish(self, lane: Lane, message_id: str, body: bytes) -> None:
+        """Put a message at the end of a lane and return when the queue holds it.
+
+        A message with an id that was published in the last two minutes is dropped silently. Any number of publishes
+        may be awaited at once; beyond a bounded window they wait for one another.
+
+        Raises:
+            NotReady: the queue cannot be reached within the time-out.
+            Overloaded: the queue refuses more messages.
+        """
+        ...
+
+    async def pull(self, lane: Lane, on_lease: Callable[[Lease], None]) -> Pull:
+        """Open a standing pull, with credit 0."""
+        ...
+
+    async def purge(self, lane: Lane) -> int:
+        """Drop what waits in a lane; returns how many."""
+        ...
+
+    async def depth(self, lane: Lane) -> int:
+        """Messages waiting in a lane, those on loan not counted."""
+        ...
+
+    def send(self, address: Address, body: bytes) -> None:
+        """Give a plain message to all who listen now; nobody listening is no error. Does not wait."""
+        ...
+
+    async def listen(self, address: Address, on_message: Callable[[bytes], None]) -> Listener:
+        """Hear plain messages to an address."""
+        ...
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether a publish could succeed now."""
+        ...
+
+    def on_reconnect(self, callback: Callable[[], None]) -> None:
+        """Call back whenever a lost connection is back; what was published may then be gone."""
+        ...
+
+    async def close(self) -> None:
+        """Flush what was sent and leave."""
+        ...

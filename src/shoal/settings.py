@@ -1,0 +1,199 @@
+"""Every setting, declared once: flag, `SHOAL_*` variable, help text and docs row all come from here.
+
+A group of settings is a frozen dataclass whose fields are made with `setting`. `declarations` lists them for the
+command line and the docs, `from_environment` fills a group. This is the only file that reads `os.environ`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import typing
+from pathlib import Path
+from typing import Any, TypeVar
+
+__all__ = [
+    "ClientSettings",
+    "Declaration",
+    "GatewaySettings",
+    "ModelSettings",
+    "QueueSettings",
+    "WorkerSettings",
+    "declarations",
+    "from_environment",
+    "hub_is_offline",
+    "parse",
+    "state_directory",
+]
+
+T = TypeVar("T")
+
+
+def setting(default: Any, help: str, *, choices: tuple[str, ...] = (), is_secret: bool = False) -> Any:
+    """Declare a field: its default, one sentence of help, and what it may be."""
+    metadata = {"help": help, "choices": choices, "is_secret": is_secret}
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+@dataclasses.dataclass(frozen=True)
+class GatewaySettings:
+    """The HTTP side."""
+
+    host: str = setting("127.0.0.1", "Address to listen on.")
+    port: int = setting(8080, "Port to listen on; 0 takes a free one and prints it.")
+    allow_open: bool = setting(
+        False, "Allow a non-loopback address although no keys are set: anybody who reaches it may use it."
+    )
+    max_body_bytes: int = setting(32 * 1024 * 1024, "Largest request body in bytes (413 above).")
+    max_items: int = setting(2048, "Most items in one request (413 above).")
+    max_item_bytes: int = setting(1024 * 1024, "Largest single text in bytes (413 above).")
+    timeout_s: float = setting(
+        60.0, "Seconds that a request may take if its X-Shoal-Timeout header does not say; 504 after."
+    )
+    access_log: bool = setting(False, "Log a line for each request (never its text).")
+    graceful_s: float = setting(10.0, "Seconds that open requests get to finish at shutdown.")
+
+
+@dataclasses.dataclass(frozen=True)
+class QueueSettings:
+    """Where chunks wait."""
+
+    queue: str = setting("", "NATS URL, such as nats://127.0.0.1:4222; empty keeps the queue in memory (shoal serve).")
+    queue_token: str = setting("", "Token to log in to NATS with.", is_secret=True)
+    pool: str = setting("default", "Pool: workers of one pool are alike and share its lanes.")
+    lease_s: float = setting(10.0, "Seconds after which work of a silent worker goes to another one.")
+    max_deliveries: int = setting(5, "How often a chunk is tried before it is given up.")
+
+
+@dataclasses.dataclass(frozen=True)
+class WorkerSettings:
+    """The device side."""
+
+    runtime: str = setting("openvino", "Runtime that runs the models.")
+    precision: str = setting(
+        "auto",
+        "Number format on the device; auto is bfloat16 where the device computes in it natively, else float32.",
+        choices=("auto", "float32", "bfloat16"),
+    )
+    threads: int = setting(0, "Threads of the runtime; 0 means all cores this process may use.")
+    tokenizer_threads: int = setting(1, "Threads that tokenise large chunks beside the device.")
+    latency_objective_ms: float = setting(
+        250.0, "Time in which a worker aims to answer; a batch takes at most 0.6 of it."
+    )
+    max_batch_tokens: int = setting(32768, "Upper bound of tokens in a batch, whatever the latency objective allows.")
+    max_batch_items: int = setting(1024, "Upper bound of items in a batch.")
+    truncate: bool = setting(
+        True, "What to do with a text that is too long if the request does not say: cut and flag it, or refuse it."
+    )
+    drain_s: float = setting(10.0, "Seconds that running work gets to finish at shutdown; the rest is handed back.")
+    runtime_options: str = setting(
+        "", "Further options of the runtime as JSON, such as the fake runtime's a_s and c_s."
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelSettings:
+    """Where models come from."""
+
+    models_directory: str = setting("", "Directory whose subdirectories are models, served under their names.")
+    ignore_config_keys: str = setting(
+        "", "Comma-separated config.json keys that you know not to change the vectors; others unknown are refused."
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class ClientSettings:
+    """For commands that talk to a running server."""
+
+    url: str = setting("http://127.0.0.1:8080", "Base URL of the server.")
+    api_key: str = setting("", "Key to present to the server.", is_secret=True)
+
+
+@dataclasses.dataclass(frozen=True)
+class Declaration:
+    """One setting, as the command line and the docs need it."""
+
+    name: str
+    kind: type
+    default: Any
+    help: str
+    choices: tuple[str, ...]
+    is_secret: bool
+
+    @property
+    def flag(self) -> str:
+        return "--" + self.name.replace("_", "-")
+
+    @property
+    def variable(self) -> str:
+        return "SHOAL_" + self.name.upper()
+
+
+def declarations(group: type[Any]) -> list[Declaration]:
+    """The settings of a group, in order."""
+    kinds = typing.get_type_hints(group)
+    return [
+        Declaration(
+            name=field.name,
+            kind=kinds[field.name],
+            default=field.default,
+            help=field.metadata["help"],
+            choices=field.metadata["choices"],
+            is_secret=field.metadata["is_secret"],
+        )
+        for field in dataclasses.fields(group)
+    ]
+
+
+def parse(declaration: Declaration, text: str) -> Any:
+    """The value that `text` stands for.
+
+    Raises:
+        ValueError: names the variable, the value and what is allowed.
+    """
+    if declaration.choices and text not in declaration.choices:
+        raise ValueError(f"{declaration.variable} is {text!r}; allowed: {', '.join(declaration.choices)}")
+    if declaration.kind is bool:
+        words = {
+            "1": True,
+            "true": True,
+            "yes": True,
+            "on": True,
+            "0": False,
+            "false": False,
+            "no": False,
+            "off": False,
+        }
+        if text.lower() not in words:
+            raise ValueError(f"{declaration.variable} is {text!r}; allowed: true or false")
+        return words[text.lower()]
+    try:
+        return declaration.kind(text)
+    except ValueError:
+        raise ValueError(f"{declaration.variable} is {text!r}; it must be a {declaration.kind.__name__}") from None
+
+
+def from_environment(group: type[T], **overrides: Any) -> T:
+    """A group filled from overrides first, then from `SHOAL_*` variables, then from defaults."""
+    values = dict(overrides)
+    for declaration in declarations(group):
+        text = os.environ.get(declaration.variable)
+        if declaration.name not in values and text is not None:
+            values[declaration.name] = parse(declaration, text)
+    return group(**values)
+
+
+def hub_is_offline() -> bool:
+    """Whether HF_HUB_OFFLINE (or TRANSFORMERS_OFFLINE) forbids going to the hub."""
+    return any(os.environ.get(name, "").lower() in {"1", "true", "yes", "on"} for name in _OFFLINE)
+
+
+_OFFLINE = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
+
+
+def state_directory() -> Path:
+    """Where Shoal keeps what it makes itself (broker data, compiled graphs): $XDG_CACHE_HOME/shoal, ~/.cache/shoal."""
+    root = os.environ.get("SHOAL_STATE") or os.path.join(
+        os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "shoal"
+    )
+    return Path(root)
