@@ -112,6 +112,11 @@ class Queue(Protocol):
         ...
 
     @property
+    def max_message_bytes(self) -> int:
+        """Largest body that `publish` and `send` take."""
+        ...
+
+    @property
     def is_connected(self) -> bool:
         """Whether a publish could succeed now."""
         ...
