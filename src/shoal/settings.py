@@ -20,8 +20,10 @@ __all__ = [
     "QueueSettings",
     "WorkerSettings",
     "declarations",
+    "environment",
     "from_environment",
     "hub_is_offline",
+    "inherited_environment",
     "parse",
     "state_directory",
 ]
@@ -181,6 +183,22 @@ def from_environment(group: type[T], **overrides: Any) -> T:
         if declaration.name not in values and text is not None:
             values[declaration.name] = parse(declaration, text)
     return group(**values)
+
+
+def environment(*groups: Any) -> dict[str, str]:
+    """The variables that make `from_environment` in a child process give equal groups; defaults are left out."""
+    variables = {}
+    for group in groups:
+        for declaration in declarations(type(group)):
+            value = getattr(group, declaration.name)
+            if value != declaration.default:
+                variables[declaration.variable] = str(value)
+    return variables
+
+
+def inherited_environment() -> dict[str, str]:
+    """A copy of this process's environment, to start a child with."""
+    return dict(os.environ)
 
 
 def hub_is_offline() -> bool:

@@ -1,0 +1,35 @@
+"""Runs a coroutine on uvloop until it ends or a signal asks it to stop. The only place that installs signal handlers."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Awaitable, Callable
+
+import uvloop
+
+__all__ = ["run_until_signal"]
+
+
+def run_until_signal(main: Callable[[asyncio.Event], Awaitable[int]]) -> int:
+    """Call `main(stopping)` and return its exit code.
+
+    SIGINT and SIGTERM set `stopping`, and main then ends in its own time; a second signal ends the process at once.
+    """
+
+    async def supervise() -> int:
+        stopping = asyncio.Event()
+        loop = asyncio.get_running_loop()
+
+        def on_signal(number: int) -> None:
+            if stopping.is_set():
+                os._exit(128 + number)
+            stopping.set()
+
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, on_signal, number)
+        return await main(stopping)
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(supervise())

@@ -1,0 +1,156 @@
+"""`shoal serve`: a gateway and its worker in one process over the queue in memory, or beside worker processes over NATS.
+
+Both wirings are the same gateway and the same worker; only the queue between them differs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import os
+import sys
+import time
+from collections.abc import AsyncIterator, Sequence
+
+from shoal.catalog import resolve
+from shoal.catalog.spec import ModelSpec
+from shoal.gateway import Gateway
+from shoal.gateway.server import Server
+from shoal.launch.children import Child
+from shoal.launch.running import run_until_signal
+from shoal.queue import open_queue
+from shoal.queue.broker import Broker
+from shoal.settings import GatewaySettings, ModelSettings, QueueSettings, WorkerSettings
+from shoal.worker import Worker
+
+__all__ = ["listening", "resolve_models", "serve"]
+
+
+def serve(
+    models: Sequence[str],
+    gateway: GatewaySettings,
+    worker: WorkerSettings,
+    queue: QueueSettings,
+    models_settings: ModelSettings,
+    workers: int = 0,
+) -> int:
+    """Serve `models` over HTTP until a signal comes; returns the exit code.
+
+    Args:
+        workers: 0 runs the worker in this process over the queue in memory. A positive number starts so many worker
+            processes and a broker, unless `queue.queue` names one that runs already.
+    """
+    specs = resolve_models(models, models_settings)
+    if workers == 0:
+        return run_until_signal(lambda stopping: _serve_alone(specs, gateway, worker, queue, stopping))
+    return run_until_signal(
+        lambda stopping: _serve_with_children(models, gateway, worker, queue, models_settings, workers, stopping)
+    )
+
+
+def resolve_models(models: Sequence[str], settings: ModelSettings) -> list[ModelSpec]:
+    """Read the facts of every model named and of those in the models directory, before anything is started.
+
+    Raises:
+        UnknownModel, ModelRefused: the first model that cannot be served.
+    """
+    names = list(models)
+    if settings.models_directory:
+        with os.scandir(settings.models_directory) as entries:
+            names += sorted(entry.path for entry in entries if entry.is_dir())
+    return [resolve(name, settings) for name in names]
+
+
+async def _serve_alone(
+    specs: Sequence[ModelSpec],
+    gateway_settings: GatewaySettings,
+    worker_settings: WorkerSettings,
+    queue_settings: QueueSettings,
+    stopping: asyncio.Event,
+) -> int:
+    started = time.perf_counter()
+    queue = await open_queue(queue_settings)
+    worker = Worker(queue, specs, worker_settings, queue_settings, preload=[spec.id for spec in specs])
+    try:
+        gateway = Gateway(queue, gateway_settings, queue_settings)
+        async with listening(gateway, gateway_settings) as url:
+            await worker.start()
+            await _announce(gateway, url, started, stopping)
+            await stopping.wait()
+        await worker.drain()
+    finally:
+        await queue.close()
+    return 0
+
+
+async def _serve_with_children(
+    models: Sequence[str],
+    gateway_settings: GatewaySettings,
+    worker_settings: WorkerSettings,
+    queue_settings: QueueSettings,
+    models_settings: ModelSettings,
+    num_workers: int,
+    stopping: asyncio.Event,
+) -> int:
+    started = time.perf_counter()
+    async with contextlib.AsyncExitStack() as stack:
+        if not queue_settings.queue:
+            broker = await stack.enter_async_context(Broker(port=0))
+            queue_settings = dataclasses.replace(queue_settings, queue=broker.url)
+        if not worker_settings.threads:
+            share = max(1, len(os.sched_getaffinity(0)) // num_workers)
+            worker_settings = dataclasses.replace(worker_settings, threads=share)
+        command = [sys.executable, "-m", "shoal.cli.main", "worker", *models]
+        for number in range(num_workers):
+            child = Child(f"worker {number}", command, worker_settings, queue_settings, models_settings)
+            await stack.enter_async_context(child)
+        queue = await open_queue(queue_settings)
+        stack.push_async_callback(queue.close)
+        gateway = Gateway(queue, gateway_settings, queue_settings)
+        url = await stack.enter_async_context(listening(gateway, gateway_settings))
+        await _announce(gateway, url, started, stopping)
+        await stopping.wait()
+    return 0
+
+
+@contextlib.asynccontextmanager
+async def listening(gateway: Gateway, settings: GatewaySettings) -> AsyncIterator[str]:
+    """A gateway behind an HTTP server; on leaving, open requests are answered first."""
+    server = Server(gateway.app, settings)
+    await gateway.start()
+    try:
+        port = await server.start()
+        try:
+            host = f"[{settings.host}]" if ":" in settings.host else settings.host
+            yield f"http://{host}:{port}"
+        finally:
+            await server.stop(settings.graceful_s)
+    finally:
+        await gateway.stop()
+
+
+async def _announce(gateway: Gateway, url: str, started: float, stopping: asyncio.Event) -> None:
+    """Say on stderr where to knock, and once models are ready, what to try."""
+    print(f"Shoal listens on {url} and loads its models ...", file=sys.stderr, flush=True)
+    ready = asyncio.ensure_future(gateway.wait_until_ready())
+    stop = asyncio.ensure_future(stopping.wait())
+    await asyncio.wait({ready, stop}, return_when=asyncio.FIRST_COMPLETED)
+    for task in (ready, stop):
+        task.cancel()
+    if stopping.is_set():
+        return
+    names = gateway.model_names
+    print(_WELCOME.format(seconds=time.perf_counter() - started, models=", ".join(names), url=url, model=names[0]), file=sys.stderr, flush=True)
+
+
+_WELCOME = """\
+Ready after {seconds:.1f} s: {models}
+
+  curl {url}/v1/embeddings -H 'content-type: application/json' \\
+    -d '{{"model": "{model}", "input": "hello shoal"}}'
+
+  openai:  OpenAI(base_url="{url}/v1", api_key="none").embeddings.create(model="{model}", input=["hello"])
+  shoal:   shoal embed --url {url} "hello shoal" "another text"
+  docs:    {url}/docs      metrics: {url}/metrics      stop: Ctrl-C
+"""
