@@ -1,0 +1,10 @@
+"""The Python client: `AsyncClient`, and `Client` generated from it.
+
+It knows the wire (`shoal.types`) and HTTP, and nothing of models, runtimes or queues.
+"""
+
+from shoal.client._async import AsyncClient
+from shoal.client._sync import Client
+from shoal.client.result import EmbedResult, Health
+
+__all__ = ["AsyncClient", "Client", "EmbedResult", "Health"]

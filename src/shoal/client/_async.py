@@ -1,0 +1,226 @@
+"""The asynchronous client. `_sync.py` is generated from this file: run scripts/unasync after a change."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from types import TracebackType
+from typing import Any, Literal, Self
+
+import httpx
+
+from shoal.client.result import EmbedResult, Health
+from shoal.client.retry import Patience
+from shoal.client.split import Item, items_of, split
+from shoal.client.tasks import AsyncTasks
+from shoal.client.wire import (
+    MSGPACK,
+    connection_error,
+    embed_body,
+    read_embed_reply,
+    read_error,
+    read_models,
+    renumbered,
+)
+from shoal.errors import InvalidRequest, ShoalError
+from shoal.settings import ClientSettings, from_environment
+from shoal.types import DType, EmbedReply, ModelCard
+
+__all__ = ["AsyncClient"]
+
+_CONNECT_S = 5.0
+# The server answers 504 when a request's time is over; the connection is kept a little longer to hear it say so.
+_GRACE_S = 1.0
+# A proxy from the environment can never reach this machine's own addresses.
+_LOCAL = {"all://127.0.0.1": None, "all://localhost": None, "all://[::1]": None}
+
+
+class AsyncClient:
+    """Talks to a Shoal server.
+
+    ```python
+    async with AsyncClient() as client:
+        result = await client.embed(["first text", "second text"])
+        result.vectors  # NumPy, float32 [2, dimensions]
+    ```
+
+    Every failure is a `shoal.ShoalError`: those that the server reports, and those of the connection.
+    """
+
+    def __init__(
+        self,
+        base_url: str | None = None,
+        *,
+        api_key: str | None = None,
+        timeout_s: float = 60.0,
+        max_retries: int = 4,
+        concurrency: int = 4,
+        batch_items: int = 256,
+        batch_bytes: int = 1024 * 1024,
+        http_client: httpx.AsyncClient | None = None,
+    ) -> None:
+        """Make a client; nothing is sent yet.
+
+        Args:
+            base_url: where the server is; default SHOAL_URL, else http://127.0.0.1:8080.
+            api_key: sent as `Authorization: Bearer`; default SHOAL_API_KEY.
+            timeout_s: seconds for each request, its retries included.
+            max_retries: how often a failure that may pass is tried again. One that says when to come back
+                (Retry-After) is tried again as long as `timeout_s` allows. 0 = report every failure at once.
+            concurrency: requests at once of one `embed` call.
+            batch_items, batch_bytes: a longer list is split into requests of at most so many texts and bytes of text.
+            http_client: your own, with proxies or certificates as you need them; you close it.
+        """
+        given = {"url": base_url, "api_key": api_key}
+        settings = from_environment(ClientSettings, **{k: v for k, v in given.items() if v is not None})
+        self.base_url = settings.url.rstrip("/")
+        self._headers = {"authorization": f"Bearer {settings.api_key}"} if settings.api_key else {}
+        self._timeout_s = timeout_s
+        self._max_retries = max_retries
+        self._concurrency = concurrency
+        self._batch_items = batch_items
+        self._batch_bytes = batch_bytes
+        self._is_owner = http_client is None
+        self._http = http_client or httpx.AsyncClient(mounts=_LOCAL, limits=httpx.Limits(max_connections=None))
+        self._model: str | None = None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Close the connections."""
+        if self._is_owner:
+            await self._http.aclose()
+
+    async def embed(
+        self,
+        texts: str | Iterable[Item],
+        model: str | None = None,
+        *,
+        dimensions: int | None = None,
+        prompt_name: str | None = None,
+        prompt: str | None = None,
+        dtype: DType = "float32",
+        normalize: bool | None = None,
+        truncate: bool | None = None,
+        truncation_side: Literal["left", "right"] | None = None,
+        input_tokenizer: str | None = None,
+        timeout_s: float | None = None,
+    ) -> EmbedResult:
+        """Embed texts; a long list travels as several requests at once, and comes back in order.
+
+        Args:
+            texts: one text or any number of them; or lists of token ids, with `input_tokenizer`.
+            model: its id or an alias; None = the only one that the server serves.
+            dimensions: cut vectors to so many numbers and renormalise them, where the model was trained for it.
+            prompt_name: one of the model's own prompts, put in front of each text.
+            prompt: a literal text put in front of each text instead.
+            dtype: how numbers travel; `binary` and `int8` are small and lossy. `result.vectors` is always float32.
+            normalize: L2-normalise the vectors; None = as the model declares.
+            truncate: cut a text that is too long (True) or refuse it (False); None = the server's default.
+            truncation_side: which end is cut; None = the tokenizer's own.
+            input_tokenizer: the model whose token ids `texts` holds.
+            timeout_s: instead of the client's own, for each request.
+
+        Raises:
+            InvalidRequest: the request is not possible as it is; `param` names the field or `input[i]`.
+            UnknownModel, Unauthorized, TooLarge: as the server says.
+            Overloaded, NotReady: still so after all retries, or no server answers.
+            DeadlineExceeded: the time was over.
+        """
+        items = items_of(texts)
+        fields = {
+            "model": model or await self._only_model(),
+            "dimensions": dimensions,
+            "prompt_name": prompt_name,
+            "prompt": prompt,
+            "dtype": dtype,
+            "normalize": normalize,
+            "truncate": truncate,
+            "truncation_side": truncation_side,
+            "input_tokenizer": input_tokenizer,
+        }
+        tasks = AsyncTasks(self._concurrency)
+        calls = self._embed_calls(tasks, items, fields, self._timeout_s if timeout_s is None else timeout_s)
+        return EmbedResult.from_replies(await tasks.results(calls))
+
+    async def models(self) -> list[ModelCard]:
+        """The models that the server serves."""
+        return read_models(await self._send(AsyncTasks(1), "GET", "/v1/models", None, self._timeout_s))
+
+    async def health(self) -> Health:
+        """Whether the server is there and ready. Asks once, and never raises for a server that is not."""
+        try:
+            response = await self._exchange("GET", "/readyz", None, {}, self._timeout_s)
+        except ShoalError as error:
+            return Health(is_alive=False, is_ready=False, message=str(error))
+        if response.is_success:
+            return Health(is_alive=True, is_ready=True)
+        return Health(is_alive=True, is_ready=False, message=str(read_error(response)))
+
+    async def _only_model(self) -> str:
+        if self._model is None:
+            names = [card.id for card in await self.models()]
+            if len(names) != 1:
+                served = f"serves {', '.join(names)}" if names else "serves none yet"
+                raise InvalidRequest(
+                    f"No model is named, and {self.base_url} {served}.", param="model", hint="Name one of them."
+                )
+            self._model = names[0]
+        return self._model
+
+    def _embed_calls(
+        self, tasks: AsyncTasks, items: list[Item], fields: dict[str, Any], timeout_s: float
+    ) -> Iterator[Callable[[], Any]]:
+        first_item = 0
+        for run in split(items, self._batch_items, self._batch_bytes):
+            yield partial(self._embed_run, tasks, first_item, run, fields, timeout_s)
+            first_item += len(run)
+
+    async def _embed_run(
+        self, tasks: AsyncTasks, first_item: int, run: list[Item], fields: dict[str, Any], timeout_s: float
+    ) -> EmbedReply:
+        try:
+            response = await self._send(tasks, "POST", "/v1/embed", embed_body(run, fields), timeout_s)
+        except ShoalError as error:
+            raise renumbered(error, first_item) from error.__cause__
+        return read_embed_reply(response)
+
+    async def _send(
+        self, tasks: AsyncTasks, method: str, path: str, body: bytes | None, timeout_s: float
+    ) -> httpx.Response:
+        """A request until it is answered with success, or patience ends."""
+        patience = Patience(timeout_s, self._max_retries)
+        request_id = uuid.uuid4().hex
+        while True:
+            headers = {
+                "x-request-id": request_id,
+                "x-shoal-timeout": f"{patience.remaining_s:.3f}",
+                "content-type": MSGPACK,
+                "accept": f"{MSGPACK}, application/json;q=0.5",
+            }
+            try:
+                response = await self._exchange(method, path, body, headers, patience.remaining_s)
+                if response.is_success:
+                    return response
+                raise read_error(response)
+            except ShoalError as error:
+                await tasks.sleep(patience.pause_s(error))
+
+    async def _exchange(
+        self, method: str, path: str, body: bytes | None, headers: dict[str, str], timeout_s: float
+    ) -> httpx.Response:
+        """One request, one answer, whatever its status."""
+        timeout = httpx.Timeout(timeout_s + _GRACE_S, connect=min(_CONNECT_S, timeout_s + _GRACE_S))
+        try:
+            return await self._http.request(
+                method, self.base_url + path, content=body, headers=self._headers | headers, timeout=timeout
+            )
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            raise connection_error(error, self.base_url, timeout_s) from error

@@ -1,0 +1,113 @@
+"""What a call of the client returns. NumPy and the wire's structs; no HTTP."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from shoal.errors import InternalError
+from shoal.types import DType, EmbedReply
+
+__all__ = ["EmbedResult", "Health"]
+
+_STORED: dict[DType, str] = {"float32": "<f4", "float16": "<f2", "int8": "|i1", "binary": "|u1"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Health:
+    """Whether a server answers at all, and whether it is ready to serve; `message` says why not."""
+
+    is_alive: bool
+    is_ready: bool
+    message: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class EmbedResult:
+    """Vectors of some texts, in the order of the texts.
+
+    Attributes:
+        model: the model that answered.
+        dtype: how the numbers were sent.
+        dimensions: numbers a vector.
+        stored: the numbers as sent: float32, float16 or int8 [n, dimensions]; for binary uint8
+            [n, ceil(dimensions / 8)], most significant bit first.
+        scales: float32 [n] for int8 and binary, otherwise empty.
+        num_tokens: tokens really run for each text, special tokens included, after truncation.
+        truncated: whether each text was cut.
+        times: milliseconds by stage (`queue_ms`, `tokenize_ms`, `batch_ms`, `inference_ms`, `total_ms`), summed over
+            the requests that the call was split into.
+        request_ids: the ids of those requests, as the server's log has them.
+    """
+
+    model: str
+    dtype: DType
+    dimensions: int
+    stored: npt.NDArray[Any]
+    scales: npt.NDArray[np.float32]
+    num_tokens: list[int]
+    truncated: list[bool]
+    times: dict[str, float]
+    request_ids: list[str]
+
+    def __len__(self) -> int:
+        return len(self.num_tokens)
+
+    @cached_property
+    def vectors(self) -> npt.NDArray[np.float32]:
+        """float32 [n, dimensions], whatever `dtype` was: int8 and binary are multiplied out with their scales."""
+        if self.dtype in ("float32", "float16"):
+            return self.stored.astype(np.float32, copy=False)
+        numbers = self.stored
+        if self.dtype == "binary":
+            numbers = np.unpackbits(numbers, axis=1, count=self.dimensions).astype(np.int8) * 2 - 1
+        return numbers.astype(np.float32) * self.scales[:, None]
+
+    @property
+    def total_tokens(self) -> int:
+        """Tokens of all texts together."""
+        return sum(self.num_tokens)
+
+    @classmethod
+    def from_replies(cls, replies: Sequence[EmbedReply]) -> Self:
+        """One result from the replies to one or more requests, in order.
+
+        Raises:
+            InternalError: a matrix has not the size that it states, or the replies do not fit together.
+        """
+        first = replies[0]
+        kinds = {(reply.model, reply.dtype, reply.shape[1]) for reply in replies}
+        if len(kinds) > 1:
+            raise InternalError(
+                "The parts of a split request came back from different models.",
+                hint="The server was changed meanwhile: send the texts again.",
+            )
+        return cls(
+            model=first.model,
+            dtype=first.dtype,
+            dimensions=first.shape[1],
+            stored=np.concatenate([_matrix(reply) for reply in replies]),
+            scales=np.asarray([scale for reply in replies for scale in reply.scales], dtype=np.float32),
+            num_tokens=[number for reply in replies for number in reply.num_tokens],
+            truncated=[flag for reply in replies for flag in reply.truncated],
+            times={stage: sum(reply.times.get(stage, 0.0) for reply in replies) for stage in first.times},
+            request_ids=[reply.request_id for reply in replies],
+        )
+
+
+def _matrix(reply: EmbedReply) -> npt.NDArray[Any]:
+    """The matrix of a reply, a row a vector, without copying."""
+    rows, columns = reply.shape
+    if reply.dtype == "binary":
+        columns = -(-columns // 8)
+    kind = np.dtype(_STORED[reply.dtype])
+    if rows * columns * kind.itemsize != len(reply.data):
+        raise InternalError(
+            f"The server sent {len(reply.data)} bytes for a {reply.dtype} matrix of {rows} x {reply.shape[1]}."
+        )
+    return np.frombuffer(reply.data, dtype=kind).reshape(rows, columns)

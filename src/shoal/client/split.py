@@ -1,0 +1,54 @@
+"""Cuts a long list of items into requests. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from shoal.errors import InvalidRequest
+
+__all__ = ["Item", "items_of", "split"]
+
+Item = str | Sequence[int]
+"""A text, or the token ids of one."""
+
+_BYTES_PER_TOKEN_ID = 5
+
+
+def items_of(texts: str | Iterable[Item]) -> list[Item]:
+    """The items that a caller means; a lone string is one item.
+
+    Raises:
+        InvalidRequest: there is none, or one is neither a text nor a list of token ids; `param` names it.
+    """
+    items: list[Item] = [texts] if isinstance(texts, str) else list(texts)
+    if not items:
+        raise InvalidRequest("There is no text to embed: the list is empty.", param="input")
+    for place, item in enumerate(items):
+        if not isinstance(item, (str, Sequence)) or isinstance(item, (bytes, bytearray)):
+            raise InvalidRequest(
+                f"input[{place}] is a {type(item).__name__}; it must be a text or a list of token ids.",
+                param=f"input[{place}]",
+            )
+    return items
+
+
+def split(items: Iterable[Item], max_items: int, max_bytes: int) -> Iterator[list[Item]]:
+    """Runs of items, in order: at most `max_items` and `max_bytes` each, but an item too long for that goes alone."""
+    run: list[Item] = []
+    num_bytes = 0
+    for item in items:
+        size = _size_bytes(item)
+        if run and (len(run) == max_items or num_bytes + size > max_bytes):
+            yield run
+            run, num_bytes = [], 0
+        run.append(item)
+        num_bytes += size
+    if run:
+        yield run
+
+
+def _size_bytes(item: Item) -> int:
+    if not isinstance(item, str):
+        return len(item) * _BYTES_PER_TOKEN_ID
+    # isascii is a flag of the string: most texts are measured without being encoded.
+    return len(item) if item.isascii() else len(item.encode("utf-8", "surrogatepass"))
