@@ -19,9 +19,13 @@ PACKAGES = ("shoal", "openvino", "sentence-transformers", "transformers", "torch
 def describe(packages: tuple[str, ...] = PACKAGES) -> dict[str, Any]:
     """CPU model, usable cores, instruction sets that matter, versions, commit, date and the command that ran."""
     info = Path("/proc/cpuinfo").read_text()
-    fields = dict(line.split("\t: ", 1) for line in info.split("\n\n")[0].replace("\t\t:", "\t:").splitlines() if "\t: " in line)
+    fields = dict(
+        line.split("\t: ", 1) for line in info.split("\n\n")[0].replace("\t\t:", "\t:").splitlines() if "\t: " in line
+    )
     flags = set(fields.get("flags", "").split())
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False)
+    commit = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
     return {
         "command": " ".join(["python", os.path.relpath(sys.argv[0], ROOT), *sys.argv[1:]]),
         "date": time.strftime("%Y-%m-%d"),
@@ -41,7 +45,9 @@ def _version(name: str) -> str:
         return ""
 
 
-def matrix_rate_gflops(rows: int = 4096, inner: int = 384, columns: int = 1536, seconds: float = 0.4) -> dict[str, float]:
+def matrix_rate_gflops(
+    rows: int = 4096, inner: int = 384, columns: int = 1536, seconds: float = 0.4
+) -> dict[str, float]:
     """GFLOP/s of one large matrix product by torch (oneDNN, MKL) on all cores: float32, and bfloat16 where it is native.
 
     The shape is the feed-forward layer of a small encoder over a batch of 4,096 tokens.

@@ -24,7 +24,9 @@ def free_port() -> int:
 @contextlib.contextmanager
 def shoal(*arguments: str) -> Iterator[subprocess.Popen[bytes]]:
     """Run `shoal ARGUMENTS` until the block ends; its output is hidden unless it fails."""
-    process = subprocess.Popen([sys.executable, "-m", "shoal.cli.main", *arguments], env=os.environ | {"HF_HUB_OFFLINE": "1"})
+    process = subprocess.Popen(
+        [sys.executable, "-m", "shoal.cli.main", *arguments], env=os.environ | {"HF_HUB_OFFLINE": "1"}
+    )
     try:
         yield process
     finally:

@@ -109,9 +109,7 @@ def children_of(pid: int) -> list[int]:
 def runtime_hosts(pid: int) -> list[int]:
     """Process ids of the runtime hosts below a process."""
     return [
-        child
-        for child in children_of(pid)
-        if b"shoal.runtimes.host" in Path(f"/proc/{child}/cmdline").read_bytes()
+        child for child in children_of(pid) if b"shoal.runtimes.host" in Path(f"/proc/{child}/cmdline").read_bytes()
     ]
 
 
