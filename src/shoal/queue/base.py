@@ -82,12 +82,13 @@ class Queue(Protocol):
     async def publish(self, lane: Lane, message_id: str, body: bytes) -> None:
         """Put a message at the end of a lane and return when the queue holds it.
 
-        A message with an id that was published in the last two minutes is dropped silently. Any number of publishes
-        may be awaited at once; beyond a bounded window they wait for one another.
+        A message with an id that was published to the pool in the last two minutes is dropped silently. Any number
+        of publishes may be awaited at once; beyond a bounded window they wait for one another.
 
         Raises:
             NotReady: the queue cannot be reached within the time-out.
             Overloaded: the queue refuses more messages.
+            TooLarge: the body is longer than `max_message_bytes`.
         """
         ...
 
@@ -96,15 +97,22 @@ class Queue(Protocol):
         ...
 
     async def purge(self, lane: Lane) -> int:
-        """Drop what waits in a lane; returns how many."""
+        """Drop all that a lane holds; returns how many. What is on loan goes too: it is not delivered again."""
         ...
 
     async def depth(self, lane: Lane) -> int:
-        """Messages waiting in a lane, those on loan not counted."""
+        """Messages waiting in a lane, those on loan not counted.
+
+        A message that was handed back may count as on loan until it is delivered again.
+        """
         ...
 
     def send(self, address: Address, body: bytes) -> None:
-        """Give a plain message to all who listen now; nobody listening is no error. Does not wait."""
+        """Give a plain message to all who listen now; nobody listening is no error. Does not wait.
+
+        Raises:
+            TooLarge: the body is longer than `max_message_bytes`.
+        """
         ...
 
     async def listen(self, address: Address, on_message: Callable[[bytes], None]) -> Listener:
