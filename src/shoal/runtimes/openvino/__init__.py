@@ -1,0 +1,11 @@
+"""The CPU runtime: graphs built from safetensors with OpenVINO's own operations, without torch.
+
+runtime   loads a model: precision, threads, compilation
+session   runs a batch: packs texts into rows, infers, unpacks vectors
+packing   which text lies in which row (pure)
+graph     encoder, then the modules that follow it: token ids in, vectors out; the table of families
+families  one file a model family
+layers    building blocks of families
+pooling   token states to vectors, Dense, Normalize
+weights   tensors of safetensors files, none missing, none left over
+"""

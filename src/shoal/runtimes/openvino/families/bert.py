@@ -1,0 +1,55 @@
+"""BERT, RoBERTa and XLM-RoBERTa: one graph; the latter two number positions from padding_id + 1."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from openvino import opset15 as ops
+
+from shoal.runtimes.openvino import layers
+from shoal.runtimes.openvino.inputs import Inputs
+from shoal.runtimes.openvino.layers import Node
+from shoal.runtimes.openvino.weights import Weights
+
+__all__ = ["encode", "encode_roberta"]
+
+
+def encode(config: dict[str, Any], weights: Weights, inputs: Inputs) -> Node:
+    """BERT: positions from 0."""
+    return _encode(config, weights, inputs, inputs.positions())
+
+
+def encode_roberta(config: dict[str, Any], weights: Weights, inputs: Inputs) -> Node:
+    """RoBERTa, XLM-RoBERTa: positions after the padding id."""
+    return _encode(config, weights, inputs, inputs.positions(config["pad_token_id"]))
+
+
+def _encode(config: dict[str, Any], weights: Weights, inputs: Inputs, positions: Node) -> Node:
+    x = _embed(config, weights.under("embeddings."), inputs, positions)
+    mask = inputs.mask()
+    for i in range(config["num_hidden_layers"]):
+        x = _layer(config, weights.under(f"encoder.layer.{i}."), x, mask)
+    return x
+
+
+def _embed(config: dict[str, Any], weights: Weights, inputs: Inputs, positions: Node) -> Node:
+    hidden = config["hidden_size"]
+    words = layers.embedding(inputs.token_ids, weights, "word_embeddings", config["vocab_size"], hidden)
+    types = layers.embedding(inputs.token_type_ids, weights, "token_type_embeddings", config["type_vocab_size"], hidden)
+    places = layers.embedding(positions, weights, "position_embeddings", config["max_position_embeddings"], hidden)
+    total = ops.add(ops.add(words, types), places)
+    return layers.layer_norm(total, weights, "LayerNorm", hidden, config["layer_norm_eps"])
+
+
+def _layer(config: dict[str, Any], weights: Weights, x: Node, mask: Node) -> Node:
+    hidden, inner, num_heads = config["hidden_size"], config["intermediate_size"], config["num_attention_heads"]
+    epsilon = config["layer_norm_eps"]
+    query, key, value = (
+        layers.linear(x, weights, f"attention.self.{name}", hidden, hidden) for name in ("query", "key", "value")
+    )
+    mixed = layers.attention(query, key, value, mask, num_heads, hidden // num_heads)
+    mixed = layers.linear(mixed, weights, "attention.output.dense", hidden, hidden)
+    x = layers.layer_norm(ops.add(mixed, x), weights, "attention.output.LayerNorm", hidden, epsilon)
+    y = layers.linear(x, weights, "intermediate.dense", inner, hidden)
+    y = layers.linear(layers.activation(y, config["hidden_act"]), weights, "output.dense", hidden, inner)
+    return layers.layer_norm(ops.add(y, x), weights, "output.LayerNorm", hidden, epsilon)

@@ -1,0 +1,42 @@
+"""DistilBERT: BERT without token types, other names."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from openvino import opset15 as ops
+
+from shoal.runtimes.openvino import layers
+from shoal.runtimes.openvino.inputs import Inputs
+from shoal.runtimes.openvino.layers import Node
+from shoal.runtimes.openvino.weights import Weights
+
+__all__ = ["encode"]
+
+_EPSILON = 1e-12
+"""Fixed in the architecture, not in its config."""
+
+
+def encode(config: dict[str, Any], weights: Weights, inputs: Inputs) -> Node:
+    """Token states; sinusoidal positions are stored in the file like learned ones."""
+    size, tables = config["dim"], weights.under("embeddings.")
+    words = layers.embedding(inputs.token_ids, tables, "word_embeddings", config["vocab_size"], size)
+    places = layers.embedding(
+        inputs.positions(), tables, "position_embeddings", config["max_position_embeddings"], size
+    )
+    x = layers.layer_norm(ops.add(words, places), tables, "LayerNorm", size, _EPSILON)
+    mask = inputs.mask()
+    for i in range(config["n_layers"]):
+        x = _layer(config, weights.under(f"transformer.layer.{i}."), x, mask)
+    return x
+
+
+def _layer(config: dict[str, Any], weights: Weights, x: Node, mask: Node) -> Node:
+    size, inner, num_heads = config["dim"], config["hidden_dim"], config["n_heads"]
+    query, key, value = (layers.linear(x, weights, f"attention.{name}_lin", size, size) for name in ("q", "k", "v"))
+    mixed = layers.attention(query, key, value, mask, num_heads, size // num_heads)
+    mixed = layers.linear(mixed, weights, "attention.out_lin", size, size)
+    x = layers.layer_norm(ops.add(mixed, x), weights, "sa_layer_norm", size, _EPSILON)
+    y = layers.linear(x, weights, "ffn.lin1", inner, size)
+    y = layers.linear(layers.activation(y, config["activation"]), weights, "ffn.lin2", size, inner)
+    return layers.layer_norm(ops.add(y, x), weights, "output_layer_norm", size, _EPSILON)

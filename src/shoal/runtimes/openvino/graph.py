@@ -1,0 +1,104 @@
+"""A model as one graph: encoder, then the modules that follow it. The table of families is here.
+
+To add a family: one file in `families`, one row in `FAMILIES`.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import openvino as ov
+
+from shoal.catalog.spec import ModelSpec
+from shoal.errors import ModelRefused
+from shoal.runtimes.openvino.inputs import Inputs
+from shoal.runtimes.openvino.layers import Node
+from shoal.runtimes.openvino.pooling import apply_modules
+from shoal.runtimes.openvino.weights import Weights, open_weights
+
+__all__ = ["FAMILIES", "Family", "Graph", "build_graph"]
+
+
+class Family(msgspec.Struct, frozen=True):
+    """How a family's graph is built.
+
+    Attributes:
+        encode: "module:function" in `families`.
+        hidden: config key of the width of token states.
+        ignored: patterns of tensors below the prefix that embedding does not use (heads, pooler, buffers).
+    """
+
+    encode: str
+    hidden: str = "hidden_size"
+    ignored: tuple[str, ...] = ()
+
+
+_HEADS = (r"pooler\..*", r"(cls|lm_head|classifier|qa_outputs)\..*", r"embeddings\.(position_ids|token_type_ids)")
+
+FAMILIES: dict[str, Family] = {
+    "bert": Family("bert:encode", ignored=_HEADS),
+    "roberta": Family("bert:encode_roberta", ignored=_HEADS),
+    "xlm-roberta": Family("bert:encode_roberta", ignored=_HEADS),
+    "distilbert": Family(
+        "distilbert:encode",
+        hidden="dim",
+        ignored=(
+            r"vocab_(transform|layer_norm|projector)\..*",
+            r"(pre_classifier|classifier|qa_outputs)\..*",
+            r"embeddings\.position_ids",
+        ),
+    ),
+    "mpnet": Family("mpnet:encode", ignored=_HEADS),
+}
+"""Family of a spec to its row."""
+
+
+class Graph(msgspec.Struct, frozen=True):
+    """A graph that is not compiled yet.
+
+    Attributes:
+        model: the openvino model; inputs as in `inputs.Inputs`, one output `dense` [rows, slots, dimensions].
+        input_names: those that it declares.
+        padding_id: what positions skip, see `inputs.Inputs.positions`.
+        weight_bytes: of all weights, as float32.
+    """
+
+    model: Any
+    input_names: tuple[str, ...]
+    padding_id: int | None
+    weight_bytes: int
+
+
+def build_graph(spec: ModelSpec) -> Graph:
+    """The graph of a spec, weights mapped from its files.
+
+    Raises:
+        ModelRefused: family, configuration, tensors or modules are not understood; names file and key.
+    """
+    family = FAMILIES.get(spec.family)
+    if family is None:
+        raise ModelRefused(
+            f"{spec.directory}/config.json: the openvino runtime has no graph for family {spec.family!r}.",
+            hint=f"It has: {', '.join(sorted(FAMILIES))}.",
+        )
+    weights, inputs = open_weights(spec.weights, spec.weights_prefix), Inputs()
+    try:
+        states = _encoder(family)(spec.config, weights, inputs)
+        hidden = spec.config[family.hidden]
+    except KeyError as error:
+        raise ModelRefused(f"{spec.directory}/config.json lacks {error}.") from error
+    weights.refuse_unused(family.ignored)
+    dense = apply_modules(states, hidden, spec.modules, spec.directory, inputs)
+    dense.output(0).set_names({"dense"})
+    model = ov.Model([dense], list(inputs.parameters.values()), spec.family)
+    return Graph(model, tuple(inputs.parameters), inputs.padding_id, weights.num_bytes)
+
+
+def _encoder(family: Family) -> Callable[[dict[str, Any], Weights, Inputs], Node]:
+    module_name, _, function_name = family.encode.partition(":")
+    module = importlib.import_module(f"shoal.runtimes.openvino.families.{module_name}")
+    encode: Callable[[dict[str, Any], Weights, Inputs], Node] = getattr(module, function_name)
+    return encode

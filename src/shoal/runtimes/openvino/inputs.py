@@ -1,0 +1,84 @@
+"""What a graph is fed: small int32 arrays over rows of packed texts. A graph declares what it uses, no more.
+
+This file ties the graph's side (parameters) to nothing of the batch's side; `session` fills them by name.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from openvino import opset15 as ops
+
+from shoal.errors import ModelRefused
+from shoal.runtimes.openvino.layers import Node, constant
+
+__all__ = ["Inputs"]
+
+
+class Inputs:
+    """Inputs of a graph under construction, each made when first asked for.
+
+    Attributes:
+        parameters: those asked for, by name.
+        padding_id: set by `positions`: the id that positions skip; None = they count every token.
+    """
+
+    def __init__(self) -> None:
+        self.parameters: dict[str, Node] = {}
+        self.padding_id: int | None = None
+
+    def _parameter(self, name: str, num_axes: int = 2) -> Node:
+        if name not in self.parameters:
+            node = ops.parameter([-1] * num_axes, np.int32, name)
+            node.output(0).set_names({name})
+            self.parameters[name] = node
+        return self.parameters[name]
+
+    @property
+    def token_ids(self) -> Node:
+        """[rows, width]"""
+        return self._parameter("token_ids")
+
+    @property
+    def token_type_ids(self) -> Node:
+        """[rows, width]"""
+        return self._parameter("token_type_ids")
+
+    @property
+    def segments(self) -> Node:
+        """[rows, width]: which text of its row a token belongs to, from 0; -1 for padding."""
+        return self._parameter("segments")
+
+    @property
+    def pooled_segments(self) -> Node:
+        """[rows, width]: as `segments`, but -1 too for tokens that pooling leaves out."""
+        return self._parameter("pooled_segments")
+
+    @property
+    def slots(self) -> Node:
+        """[slots]: 0, 1, 2, ... up to the most texts in a row."""
+        return self._parameter("slots", 1)
+
+    @property
+    def index(self) -> Node:
+        """[rows, width]: which token of its text, from 0."""
+        return self._parameter("index")
+
+    def positions(self, padding_id: int | None = None) -> Node:
+        """[rows, width]: rows of the position table.
+
+        With a `padding_id` they are fairseq's (RoBERTa, MPNet): padding_id + 1 for a text's first token, and a literal
+        padding token inside the text stands at padding_id without being counted.
+        """
+        if padding_id is None:
+            return self.index
+        if self.padding_id not in (None, padding_id):
+            raise ModelRefused(f"Two padding ids for positions: {self.padding_id} and {padding_id}.")
+        self.padding_id = padding_id
+        return self._parameter("positions")
+
+    def mask(self) -> Node:
+        """float32 [rows, 1, width, width]: 0 inside a text, -inf across texts; padding sees padding only."""
+        rows = ops.unsqueeze(self.segments, constant(2, np.int64))
+        columns = ops.unsqueeze(self.segments, constant(1, np.int64))
+        zero, minus_infinity = constant(0, np.float32), constant(-np.inf, np.float32)
+        return ops.unsqueeze(ops.select(ops.equal(rows, columns), zero, minus_infinity), constant(1, np.int64))

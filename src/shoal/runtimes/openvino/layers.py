@@ -1,0 +1,102 @@
+"""Building blocks of encoder graphs, in OpenVINO's operations. Knows no family and no packing.
+
+Token states are float32 [rows, width, hidden]; everything acts on the last axis or, in attention, inside a row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import openvino as ov
+from openvino import opset15 as ops
+
+from shoal.errors import ModelRefused
+from shoal.runtimes.openvino.weights import Weights
+
+__all__ = ["ACTIVATIONS", "Node", "activation", "attention", "constant", "embedding", "layer_norm", "linear"]
+
+Node = Any
+"""An openvino node or output; the library has no types."""
+
+
+def constant(values: npt.ArrayLike, dtype: Any = None) -> Node:
+    """A constant that shares the array's memory."""
+    array = np.asarray(values, dtype)
+    return ov.op.Constant(np.ascontiguousarray(array).reshape(array.shape), shared_memory=True)
+
+
+def linear(x: Node, weights: Weights, name: str, out_features: int, in_features: int, *, has_bias: bool = True) -> Node:
+    """x W^T + b, with W `name.weight` [out_features, in_features] and b `name.bias`."""
+    weight = weights.take(f"{name}.weight", (out_features, in_features))
+    y = ops.matmul(x, constant(weight), False, True)
+    return ops.add(y, constant(weights.take(f"{name}.bias", (out_features,)))) if has_bias else y
+
+
+def layer_norm(x: Node, weights: Weights, name: str, size: int, epsilon: float) -> Node:
+    """As torch.nn.LayerNorm over the last axis."""
+    y = ops.mvn(x, constant([-1], np.int64), True, float(epsilon), "inside_sqrt")
+    y = ops.multiply(y, constant(weights.take(f"{name}.weight", (size,))))
+    return ops.add(y, constant(weights.take(f"{name}.bias", (size,))))
+
+
+def embedding(ids: Node, weights: Weights, name: str, num_rows: int, size: int) -> Node:
+    """Rows `ids` of the table `name.weight` [num_rows, size]."""
+    return ops.gather(constant(weights.take(f"{name}.weight", (num_rows, size))), ids, constant(0))
+
+
+def attention(query: Node, key: Node, value: Node, mask: Node, num_heads: int, head_size: int) -> Node:
+    """softmax(Q K^T / sqrt(head_size) + mask) V, a head at a time.
+
+    `query`, `key` and `value` are [rows, width, num_heads * head_size], `mask` [rows, 1 or num_heads, width, width].
+    """
+    split = constant([0, 0, num_heads, head_size], np.int64)
+    swap = constant([0, 2, 1, 3], np.int64)
+    heads = [ops.transpose(ops.reshape(x, split, True), swap) for x in (query, key, value)]
+    mixed = ops.transpose(ops.scaled_dot_product_attention(*heads, mask), swap)
+    return ops.reshape(mixed, constant([0, 0, num_heads * head_size], np.int64), True)
+
+
+def activation(x: Node, name: str) -> Node:
+    """An activation by the name that config.json gives it.
+
+    Raises:
+        ModelRefused: names the activation and those there are.
+    """
+    if name not in ACTIVATIONS:
+        raise ModelRefused(f"config.json: activation {name!r} is unknown; known: {', '.join(sorted(ACTIVATIONS))}.")
+    return ACTIVATIONS[name](x)
+
+
+def _gelu_new(x: Node) -> Node:
+    return ops.gelu(x, "tanh")
+
+
+def _gelu(x: Node) -> Node:
+    return ops.gelu(x, "erf")
+
+
+def _quick_gelu(x: Node) -> Node:
+    return ops.multiply(x, ops.sigmoid(ops.multiply(x, constant(1.702, np.float32))))
+
+
+ACTIVATIONS: dict[str, Callable[[Node], Node]] = {
+    "gelu": _gelu,
+    "gelu_accurate": _gelu_new,
+    "gelu_fast": _gelu_new,
+    "gelu_new": _gelu_new,
+    "gelu_python": _gelu,
+    "gelu_pytorch_tanh": _gelu_new,
+    "identity": lambda x: x,
+    "linear": lambda x: x,
+    "mish": lambda x: ops.mish(x),
+    "quick_gelu": _quick_gelu,
+    "relu": lambda x: ops.relu(x),
+    "sigmoid": lambda x: ops.sigmoid(x),
+    "silu": lambda x: ops.swish(x),
+    "swish": lambda x: ops.swish(x),
+    "tanh": lambda x: ops.tanh(x),
+}
+"""Names in config.json (those of transformers' ACT2FN) to what they mean; `gelu` is the exact erf form."""

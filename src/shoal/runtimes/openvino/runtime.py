@@ -1,0 +1,81 @@
+"""Loading a model on the CPU with OpenVINO: which precision, how many threads, and the compilation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import openvino as ov
+
+from shoal.catalog.spec import ModelSpec
+from shoal.errors import ModelRefused
+from shoal.runtimes.base import RuntimeOptions, SessionFacts
+from shoal.runtimes.openvino.graph import build_graph
+from shoal.runtimes.openvino.session import OpenVINOSession
+
+__all__ = ["OpenVINORuntime"]
+
+_PRECISIONS = {"float32": "f32", "bfloat16": "bf16"}
+
+
+class OpenVINORuntime:
+    """The CPU, by OpenVINO's own plugin."""
+
+    name = "openvino"
+
+    def __init__(self) -> None:
+        self._openvino = ov.Core()
+
+    def load(self, spec: ModelSpec, options: RuntimeOptions) -> OpenVINOSession:
+        """See `base.Runtime.load`. There are no `extra` options."""
+        if options.extra:
+            raise ModelRefused(f"The openvino runtime has no option {sorted(options.extra)[0]!r}.")
+        precision = self._precision(options.precision)
+        graph = build_graph(spec)
+        compiled = self._openvino.compile_model(graph.model, "CPU", self._settings(precision, options.num_threads))
+        facts = SessionFacts(
+            runtime=self.name,
+            version=ov.get_version(),
+            device=self._openvino.get_property("CPU", "FULL_DEVICE_NAME").strip(),
+            precision=_name(compiled.get_property("INFERENCE_PRECISION_HINT")),
+            bytes_in_use=graph.weight_bytes,
+        )
+        return OpenVINOSession(
+            compiled,
+            graph.input_names,
+            graph.padding_id,
+            max_length=_max_length(spec, graph.padding_id),
+            vocabulary_size=spec.config["vocab_size"],
+            facts=facts,
+        )
+
+    def _precision(self, wanted: str) -> str:
+        """`float32` or `bfloat16`."""
+        is_native = "BF16" in self._openvino.get_property("CPU", "OPTIMIZATION_CAPABILITIES")
+        if wanted == "auto":
+            return "bfloat16" if is_native else "float32"
+        if wanted not in _PRECISIONS:
+            raise ModelRefused(f"precision is {wanted!r}; allowed: auto, {', '.join(_PRECISIONS)}.")
+        if wanted == "bfloat16" and not is_native:
+            raise ModelRefused(
+                "precision is bfloat16, which this CPU does not compute in natively (no AMX, no AVX512-BF16).",
+                hint="Use auto or float32.",
+            )
+        return wanted
+
+    def _settings(self, precision: str, num_threads: int) -> dict[str, Any]:
+        settings = {
+            "INFERENCE_PRECISION_HINT": _PRECISIONS[precision],
+            "PERFORMANCE_HINT": "LATENCY",
+            "NUM_STREAMS": 1,
+        }
+        return settings | ({"INFERENCE_NUM_THREADS": num_threads} if num_threads else {})
+
+
+def _name(element_type: Any) -> str:
+    return {"f32": "float32", "bf16": "bfloat16", "f16": "float16"}[element_type.get_type_name()]
+
+
+def _max_length(spec: ModelSpec, padding_id: int | None) -> int:
+    """Tokens that have a row in the position table."""
+    before = 0 if padding_id is None else padding_id + 1
+    return int(spec.config["max_position_embeddings"]) - before

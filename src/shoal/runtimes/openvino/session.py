@@ -1,0 +1,123 @@
+"""A loaded model: packs a ragged batch into rows, infers, and puts the vectors back in the order of the items."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from shoal.errors import InvalidRequest
+from shoal.runtimes.base import Arrays, Features, SessionFacts
+from shoal.runtimes.openvino.packing import Rows, plan_rows
+
+__all__ = ["OpenVINOSession"]
+
+Ints = npt.NDArray[np.int32]
+
+
+class OpenVINOSession:
+    """A compiled graph on the CPU.
+
+    Args:
+        compiled: the openvino compiled model.
+        input_names: what the graph wants, of those that `fill` makes.
+        padding_id: what positions skip, see `inputs.Inputs.positions`.
+        max_length: tokens that a text may have.
+        vocabulary_size: ids are below it.
+        facts: for those who ask.
+    """
+
+    def __init__(
+        self,
+        compiled: Any,
+        input_names: tuple[str, ...],
+        padding_id: int | None,
+        max_length: int,
+        vocabulary_size: int,
+        facts: SessionFacts,
+    ) -> None:
+        self._request = compiled.create_infer_request()
+        self._input_names = input_names
+        self._padding_id = padding_id
+        self._max_length = max_length
+        self._vocabulary_size = vocabulary_size
+        self._facts = facts
+
+    @property
+    def facts(self) -> SessionFacts:
+        return self._facts
+
+    def run(self, features: Features) -> Arrays:
+        """See `base.Session.run`.
+
+        Raises:
+            InvalidRequest: a text is longer than the model's positions, or an id is outside its vocabulary.
+        """
+        self._check(features)
+        dense: npt.NDArray[np.float32] | None = None
+        for rows in plan_rows(features.lengths.tolist()):
+            filled = fill(features, rows, self._padding_id)
+            arrays = {name: filled[name] for name in self._input_names}
+            vectors = self._request.infer(arrays, share_inputs=True, share_outputs=True)["dense"]
+            if dense is None:
+                dense = np.empty((features.num_items, vectors.shape[-1]), np.float32)
+            dense[rows.items] = vectors[rows.rows, rows.slots]
+        return {"dense": np.empty((0, 0), np.float32) if dense is None else dense}
+
+    def close(self) -> None:
+        """Free the model's memory."""
+        del self._request
+
+    def _check(self, features: Features) -> None:
+        if not features.num_items:
+            return
+        longest, lowest, highest = (
+            int(features.lengths.max()),
+            int(features.token_ids.min()),
+            int(features.token_ids.max()),
+        )
+        if longest > self._max_length:
+            raise InvalidRequest(f"A text has {longest} tokens; the model takes {self._max_length}.")
+        if lowest < 0 or highest >= self._vocabulary_size:
+            wrong = lowest if lowest < 0 else highest
+            raise InvalidRequest(f"Token id {wrong} is outside the vocabulary of {self._vocabulary_size}.")
+
+
+def fill(features: Features, rows: Rows, padding_id: int | None) -> dict[str, Ints]:
+    """Every input that a graph may want (see `inputs.Inputs`) for these rows, int32."""
+    lengths = features.lengths[rows.items].astype(np.int64)
+    firsts = np.cumsum(features.lengths, dtype=np.int64)[rows.items] - lengths
+    index = np.arange(int(lengths.sum())) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+    source = np.repeat(firsts, lengths) + index
+    target = np.repeat(rows.rows * rows.width + rows.starts, lengths) + index
+    segments = np.repeat(rows.slots, lengths)
+    token_ids = features.token_ids[source]
+    is_pooled = index >= np.repeat(features.pool_from[rows.items], lengths)
+    types = 0 if features.token_type_ids is None else features.token_type_ids[source]
+
+    def spread(values: npt.ArrayLike, padding: int = 0) -> Ints:
+        flat = np.full(rows.num_rows * rows.width, padding, np.int32)
+        flat[target] = values
+        return flat.reshape(rows.num_rows, rows.width)
+
+    most_texts = int(rows.slots.max()) + 1
+    return {
+        "token_ids": spread(token_ids),
+        "token_type_ids": spread(types),
+        "segments": spread(segments, -1),
+        "pooled_segments": spread(np.where(is_pooled, segments, -1), -1),
+        "index": spread(index),
+        "positions": spread(index if padding_id is None else _counted(token_ids, lengths, padding_id)),
+        "slots": np.arange(1 << (most_texts - 1).bit_length(), dtype=np.int32),
+    }
+
+
+def _counted(token_ids: Ints, lengths: npt.NDArray[np.int64], padding_id: int) -> npt.NDArray[np.int64]:
+    """fairseq's positions: tokens of a text counted from padding_id + 1, literal padding not counted, at padding_id."""
+    counts = token_ids != padding_id
+    running = np.cumsum(counts)
+    firsts = np.cumsum(lengths) - lengths
+    before = np.repeat(running[firsts] - counts[firsts], lengths)
+    positions: npt.NDArray[np.int64] = (running - before) * counts + padding_id
+    return positions

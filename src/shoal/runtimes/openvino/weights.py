@@ -1,0 +1,135 @@
+"""Tensors of safetensors files, mapped and not copied; none may be missing, none may be left over.
+
+A model whose file holds a tensor that the graph did not use is not the model that the graph describes, so it is
+refused: wrong vectors are worse than none. This file knows no architecture.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from shoal.errors import ModelRefused
+
+__all__ = ["Weights", "open_weights"]
+
+_DTYPES = {"F64": np.float64, "F32": np.float32, "F16": np.float16, "BF16": np.uint16}
+
+
+class _Stored(msgspec.Struct, frozen=True):
+    """Where a tensor lies: its file, dtype as safetensors names it, and bytes."""
+
+    file: str
+    dtype: str
+    shape: tuple[int, ...]
+    raw: Any
+
+
+class Weights:
+    """Tensors by name, below a prefix. `take` gives float32 arrays and remembers what was taken.
+
+    Attributes:
+        num_bytes: bytes of all tensors taken so far, as float32.
+    """
+
+    def __init__(self, stored: dict[str, _Stored], prefix: str = "", taken: set[str] | None = None) -> None:
+        self._stored = stored
+        self._prefix = prefix
+        self._taken: set[str] = set() if taken is None else taken
+
+    def under(self, prefix: str) -> Weights:
+        """The same tensors, seen from below `prefix`."""
+        return Weights(self._stored, self._prefix + prefix, self._taken)
+
+    @property
+    def num_bytes(self) -> int:
+        return sum(4 * int(np.prod(self._stored[name].shape)) for name in self._taken)
+
+    def has(self, name: str) -> bool:
+        return self._prefix + name in self._stored
+
+    def take(self, name: str, shape: Sequence[int]) -> npt.NDArray[np.float32]:
+        """Tensor `name` as float32; a view of the file if it is stored so. A -1 in `shape` takes any length.
+
+        Raises:
+            ModelRefused: it is missing, has another shape, or is not a floating-point tensor.
+        """
+        name = self._prefix + name
+        stored = self._stored.get(name)
+        if stored is None:
+            files = sorted({other.file for other in self._stored.values()})
+            raise ModelRefused(f"{', '.join(files)}: tensor {name} is missing.")
+        fits = len(stored.shape) == len(shape) and all(
+            want in (-1, have) for want, have in zip(shape, stored.shape, strict=True)
+        )
+        if not fits:
+            raise ModelRefused(
+                f"{stored.file}: tensor {name} has shape {list(stored.shape)}; config.json says {list(shape)}."
+            )
+        self._taken.add(name)
+        return _float32(stored, name)
+
+    def refuse_unused(self, ignored: Sequence[str]) -> None:
+        """Every tensor below the prefix must have been taken, but for names that fully match a pattern in `ignored`.
+
+        Raises:
+            ModelRefused: names the tensor and its file.
+        """
+        pattern = re.compile("|".join(f"(?:{one})" for one in ignored) or r"(?!)")
+        for name, stored in self._stored.items():
+            is_ours = name.startswith(self._prefix) and name not in self._taken
+            if is_ours and not pattern.fullmatch(name[len(self._prefix) :]):
+                raise ModelRefused(
+                    f"{stored.file}: tensor {name} is not part of the architecture that config.json describes."
+                )
+
+
+def open_weights(files: Sequence[str | Path], prefix: str = "") -> Weights:
+    """Map safetensors files.
+
+    Raises:
+        ModelRefused: a file is missing, cut short, or not safetensors.
+    """
+    stored: dict[str, _Stored] = {}
+    for file in files:
+        stored.update(_read_header(Path(file)))
+    return Weights(stored, prefix)
+
+
+def _read_header(file: Path) -> dict[str, _Stored]:
+    # Copy-on-write pages: the graph library wants writable memory, and nothing is ever copied unless written.
+    try:
+        content = np.memmap(file, np.uint8, "c")
+        header_end = 8 + int.from_bytes(content[:8].tobytes(), "little")
+        header = json.loads(content[8:header_end].tobytes())
+    except FileNotFoundError:
+        raise ModelRefused(f"{file} is missing.") from None
+    except (OSError, ValueError) as error:
+        raise ModelRefused(f"{file} is not a safetensors file: {error}.") from error
+    header.pop("__metadata__", None)
+    stored = {}
+    for name, entry in header.items():
+        start, end = (header_end + offset for offset in entry["data_offsets"])
+        if end > content.shape[0]:
+            raise ModelRefused(f"{file} is cut short: tensor {name} ends at byte {end} of {content.shape[0]}.")
+        stored[name] = _Stored(str(file), entry["dtype"], tuple(entry["shape"]), content[start:end])
+    return stored
+
+
+def _float32(stored: _Stored, name: str) -> npt.NDArray[np.float32]:
+    dtype = _DTYPES.get(stored.dtype)
+    if dtype is None:
+        raise ModelRefused(
+            f"{stored.file}: tensor {name} is stored as {stored.dtype}; understood: {', '.join(_DTYPES)}."
+        )
+    array = np.frombuffer(stored.raw, dtype).reshape(stored.shape)
+    if stored.dtype == "BF16":
+        return (array.astype(np.uint32) << 16).view(np.float32)
+    return np.require(array, np.float32, ["C", "A"])

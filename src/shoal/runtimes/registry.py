@@ -1,0 +1,42 @@
+"""Which runtimes there are: a name and where its class is, imported only when it is used."""
+
+from __future__ import annotations
+
+import importlib
+from typing import cast
+
+from shoal.errors import ModelRefused
+from shoal.runtimes.base import Runtime
+
+__all__ = ["RUNTIMES", "open_runtime"]
+
+RUNTIMES: dict[str, str] = {
+    "fake": "shoal.runtimes.fake:FakeRuntime",
+    "openvino": "shoal.runtimes.openvino.runtime:OpenVINORuntime",
+}
+"""Name to "module:Class"."""
+
+_EXTRAS: dict[str, str] = {"openvino": "openvino"}
+"""Runtime to the optional package (and extra of the same name) that it stands on."""
+
+
+def open_runtime(name: str) -> Runtime:
+    """The runtime of that name, its library imported.
+
+    Raises:
+        ModelRefused: no such runtime, or its library is not installed; says which there are, or what to install.
+    """
+    if name not in RUNTIMES:
+        raise ModelRefused(f"There is no runtime {name!r}.", hint=f"Runtimes: {', '.join(sorted(RUNTIMES))}.")
+    module_name, _, class_name = RUNTIMES[name].partition(":")
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        package = _EXTRAS.get(name)
+        if package is None or error.name is None or error.name.partition(".")[0] != package:
+            raise
+        raise ModelRefused(
+            f"The runtime {name!r} needs the package {package}, which is not installed.",
+            hint=f"Install it with: pip install 'shoal[{package}]'",
+        ) from error
+    return cast(Runtime, getattr(module, class_name)())
