@@ -1,0 +1,168 @@
+"""The runtime host: a child process that owns one device and its inference library. `python -m shoal.runtimes.host`.
+
+One blocking loop over one socket: read an order, do it, report. The next batch waits in the socket's buffer while one
+runs; loads run in a thread of their own, so that a model that loads does not hold up those that serve. It imports the
+runtime it is asked for and nothing of gateways, queues or event loops. It ends when its parent closes the socket or
+dies.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import faulthandler
+import os
+import queue
+import signal
+import socket
+import sys
+import threading
+import time
+import traceback
+
+from shoal.errors import InternalError, ShoalError
+from shoal.runtimes.base import Features, Runtime, Session
+from shoal.runtimes.registry import open_runtime
+from shoal.runtimes.wire import (
+    Failed,
+    FrameReader,
+    Load,
+    Loaded,
+    Ran,
+    Run,
+    Unload,
+    Unloaded,
+    arrays_of,
+    decode_order,
+    pack,
+    unpack,
+)
+
+__all__ = ["Host", "main"]
+
+_PR_SET_PDEATHSIG = 1
+
+
+class Host:
+    """Serves one connection until it closes."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self._outbox = Outbox(connection)
+        self._sessions: dict[str, Session] = {}
+        self._runtimes: dict[str, Runtime] = {}
+        self._load_lock = threading.Lock()
+
+    def serve(self) -> None:
+        reader = FrameReader()
+        while count := self._connection.recv_into(reader.buffer):
+            for frame in reader.received(count):
+                self._obey(frame)
+
+    def _obey(self, frame: memoryview) -> None:
+        header, body = unpack(frame)
+        match order := decode_order(header):
+            case Run():
+                self._outbox.send(self._run(order, body))
+            case Load():
+                threading.Thread(target=self._load, args=(order,), daemon=True).start()
+            case Unload():
+                session = self._sessions.pop(order.session, None)
+                if session is not None:
+                    session.close()
+                self._outbox.send(pack(Unloaded(order.id)))
+
+    def _run(self, order: Run, body: memoryview) -> bytes:
+        try:
+            session = self._sessions.get(order.session)
+            if session is None:
+                raise InternalError(f"no session {order.session!r} in this runtime host")
+            features = Features(**arrays_of(order.arrays, body))
+            started = time.perf_counter()
+            outputs = session.run(features)
+            return pack(Ran(order.id, time.perf_counter() - started), outputs)
+        except Exception as error:
+            return pack(_failure(order.id, error))
+
+    def _load(self, order: Load) -> None:
+        try:
+            with self._load_lock:
+                if order.runtime not in self._runtimes:
+                    self._runtimes[order.runtime] = open_runtime(order.runtime)
+                session = self._runtimes[order.runtime].load(order.spec, order.options)
+            self._sessions[order.session] = session
+            report = pack(Loaded(order.id, session.facts))
+        except Exception as error:
+            report = pack(_failure(order.id, error))
+        self._outbox.send(report)
+
+
+class Outbox:
+    """Sends reports without making the device wait for a slow reader: what the socket refuses, a thread sends."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self._lock = threading.Lock()
+        self._rest: queue.SimpleQueue[memoryview] = queue.SimpleQueue()
+        self._num_pending = 0
+        threading.Thread(target=self._flush, daemon=True).start()
+
+    def send(self, report: bytes) -> None:
+        """Send now what fits, the rest soon, in order. Any thread."""
+        with self._lock:
+            sent = 0
+            if self._num_pending == 0:
+                try:
+                    sent = self._connection.send(report, socket.MSG_DONTWAIT)
+                except BlockingIOError:
+                    sent = 0
+            if sent < len(report):
+                self._num_pending += 1
+                self._rest.put(memoryview(report)[sent:])
+
+    def _flush(self) -> None:
+        while True:
+            try:
+                self._connection.sendall(self._rest.get())
+            except OSError:
+                return  # the sidecar is gone, and so shall we be: the main loop reads the end of the stream
+            with self._lock:
+                self._num_pending -= 1
+
+
+def _failure(order_id: int, error: Exception) -> Failed:
+    """What the sidecar is told; the traceback of a fault that nobody foresaw goes to our stderr, which it logs."""
+    if isinstance(error, MemoryError):
+        return Failed(order_id, InternalError(str(error) or "out of memory").to_body(), is_out_of_memory=True)
+    if isinstance(error, ShoalError):
+        return Failed(order_id, error.to_body())
+    traceback.print_exception(error)
+    return Failed(order_id, InternalError(f"the runtime failed: {type(error).__name__}: {error}").to_body())
+
+
+def _die_with_parent(parent: int) -> None:
+    """Have the kernel kill us when the parent dies, however it dies."""
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        sys.exit("the sidecar is gone")
+
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description="Runtime host; started by a Shoal worker, not by hand.")
+    parser.add_argument("--socket", type=int, required=True, help="inherited file descriptor of the socket")
+    parser.add_argument("--parent", type=int, required=True, help="process id of the sidecar")
+    options = parser.parse_args(arguments)
+    faulthandler.enable()
+    if sys.platform == "linux":
+        _die_with_parent(options.parent)
+    for number in (signal.SIGINT, signal.SIGTERM):  # the sidecar drains first, then closes the socket
+        signal.signal(number, signal.SIG_IGN)
+    with socket.socket(fileno=options.socket) as connection:
+        try:
+            Host(connection).serve()
+        except ConnectionError:
+            return
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,84 @@
+"""What a batch costs: S(tokens) = a + c * tokens, measured per (model, device) when a model is loaded.
+
+Pure functions, and one coroutine that times batches through whatever it is given to run them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable, Sequence
+
+import msgspec
+import numpy as np
+
+__all__ = ["CostModel", "fit", "measure", "quantum"]
+
+MEASURED_TOKENS = (16, 32, 64, 256, 1024, 4096)
+MEASURING_S = 0.7
+QUANTUM_SHARE = 0.6
+
+
+class CostModel(msgspec.Struct, frozen=True):
+    """Seconds for a batch: `a_s` for being a batch, `c_s` for each token in it."""
+
+    a_s: float = 0.0
+    c_s: float = 0.0
+
+    def seconds(self, num_tokens: int) -> float:
+        """S(num_tokens)."""
+        return self.a_s + self.c_s * num_tokens
+
+
+def fit(samples: Sequence[tuple[int, float]]) -> CostModel:
+    """Least squares over (tokens, seconds), of the relative error, with neither a nor c below zero.
+
+    Of several samples with equal tokens only the fastest counts: noise on a shared machine only ever adds.
+    """
+    fastest: dict[int, float] = {}
+    for num_tokens, seconds in samples:
+        fastest[num_tokens] = min(seconds, fastest.get(num_tokens, seconds))
+    tokens = np.array(list(fastest), dtype=np.float64)
+    seconds_ = np.maximum(np.array(list(fastest.values())), 1e-9)
+    if len(tokens) == 0:
+        return CostModel()
+    ones, scaled = 1 / seconds_, tokens / seconds_  # rows divided by their seconds: a relative error
+    (a_s, c_s), *_ = np.linalg.lstsq(np.stack([ones, scaled], axis=1), np.ones(len(tokens)), rcond=None)
+    if c_s < 0:
+        a_s, c_s = ones.sum() / (ones @ ones), 0.0
+    elif a_s < 0 or len(tokens) == 1:
+        a_s, c_s = 0.0, scaled.sum() / (scaled @ scaled)
+    return CostModel(float(a_s), float(c_s))
+
+
+def quantum(cost: CostModel, objective_s: float, max_length: int, max_batch_tokens: int) -> int:
+    """Tokens of the largest batch with S <= 0.6 of the latency objective.
+
+    Never below `max_length`, as one item may be that long; never above `max_batch_tokens`.
+    """
+    if cost.c_s <= 0:
+        return max_batch_tokens
+    tokens = int(max(0.0, QUANTUM_SHARE * objective_s - cost.a_s) / cost.c_s)
+    return min(max(tokens, max_length), max_batch_tokens)
+
+
+async def measure(run: Callable[[int], Awaitable[tuple[int, float]]], max_tokens: int) -> CostModel:
+    """Time about a dozen batches and fit them.
+
+    Each size runs twice: the first warms up its kernels. Sizes grow until the next would leave the time allowed (0.7 s
+    in all), so a slow model is measured on small batches only.
+
+    Args:
+        run: runs a batch of about so many tokens; returns its true tokens and its seconds.
+        max_tokens: larger batches are not tried.
+    """
+    samples: list[tuple[int, float]] = []
+    ends_at = time.monotonic() + MEASURING_S
+    last_tokens, last_s = 0, 0.0
+    for size in MEASURED_TOKENS:
+        expected_s = 2 * last_s * size / max(last_tokens, 1)
+        if samples and (size > max_tokens or time.monotonic() + expected_s > ends_at):
+            break
+        for _ in range(2):
+            last_tokens, last_s = await run(size)
+            samples.append((last_tokens, last_s))
+    return fit(samples)

@@ -1,0 +1,113 @@
+"""Answers: raw rows to finished vectors to reply bytes to the gateway, then the ack. Holds every work that is open.
+
+Each work that was added leaves here exactly once: answered, refused or handed back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterator
+
+from shoal.errors import DeadlineExceeded, InternalError, ShoalError, TooLarge
+from shoal.queue.base import Queue
+from shoal.runtimes.base import Arrays
+from shoal.types import ChunkReply, StageTimes, encode
+from shoal.worker.render import render
+from shoal.worker.work import Batch, Work
+
+__all__ = ["Replies"]
+
+logger = logging.getLogger(__name__)
+
+
+class Replies:
+    """The open works of a sidecar."""
+
+    def __init__(self, queue: Queue) -> None:
+        self._queue = queue
+        self._loop = asyncio.get_running_loop()
+        self._open: dict[Work, None] = {}
+        self._settled: asyncio.Event = asyncio.Event()
+        self._settled.set()
+
+    def __iter__(self) -> Iterator[Work]:
+        return iter(list(self._open))
+
+    def add(self, work: Work) -> None:
+        """Take responsibility for a work."""
+        self._open[work] = None
+        self._settled.clear()
+        work.model.held_tokens += work.num_tokens
+
+    async def settled(self) -> None:
+        """Wait until nothing is open."""
+        await self._settled.wait()
+
+    def collect(self, batch: Batch, arrays: Arrays, seconds: float) -> None:
+        """Give each work its rows of a batch; answer those that are complete."""
+        rows_of: dict[Work, list[int]] = {}
+        for row, item in enumerate(batch.items):
+            rows_of.setdefault(item.work, []).append(row)
+        for work, rows in rows_of.items():
+            if not work.is_open:
+                continue
+            try:
+                work.put([batch.items[row].index for row in rows], arrays, rows, seconds)
+                if work.num_missing == 0:
+                    self._answer(work)
+            except ShoalError as error:
+                self.refuse(work, error)
+            except Exception as error:
+                logger.exception("Finishing a chunk of %s failed", work.model.id)
+                self.refuse(work, InternalError(f"finishing failed: {type(error).__name__}: {error}"))
+
+    def refuse(self, work: Work, error: ShoalError) -> None:
+        """Answer with an error; the queue forgets the chunk."""
+        if work.is_open:
+            self._send(work, ChunkReply(work.chunk.request_id, work.chunk.index, error=error.to_body()))
+
+    def expire(self, work: Work) -> None:
+        """Answer that the caller's time ran out."""
+        self.refuse(work, DeadlineExceeded("the deadline passed before the work was done"))
+
+    def hand_back(self, work: Work) -> None:
+        """Give the chunk to another worker, unanswered."""
+        work.lease.nak()
+        self._close(work)
+
+    def _answer(self, work: Work) -> None:
+        chunk = work.chunk
+        vectors = work.model.adapter.finish(work.outputs, chunk.options)
+        reply = ChunkReply(
+            chunk.request_id,
+            chunk.index,
+            body=render(vectors, chunk.render, chunk.first_item),
+            num_tokens=[item.cost for item in work.prepared],
+            truncated=[item.was_truncated for item in work.prepared],
+            scales=[] if vectors.scales is None else vectors.scales.tolist(),
+            dimensions=vectors.dimensions,
+            times=StageTimes(
+                queue_s=work.queue_s,
+                tokenize_s=work.prepared_at - work.received_at,
+                batch_s=max(0.0, self._loop.time() - work.prepared_at - work.inference_s),
+                inference_s=work.inference_s,
+            ),
+        )
+        self._send(work, reply)
+
+    def _send(self, work: Work, reply: ChunkReply) -> None:
+        body = encode(reply)
+        limit = self._queue.max_message_bytes
+        if len(body) > limit and reply.error is None:
+            raise TooLarge(f"the reply to this chunk takes {len(body)} bytes; the queue carries {limit}")
+        self._queue.send(work.chunk.reply_to, body)
+        work.lease.ack()
+        self._close(work)
+
+    def _close(self, work: Work) -> None:
+        work.close()
+        work.model.held_tokens -= work.num_tokens
+        self._open.pop(work, None)
+        if not self._open:
+            self._settled.set()

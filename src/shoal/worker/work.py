@@ -1,0 +1,191 @@
+"""What the sidecar holds: a `Model` that is ready, the `Work` of one chunk on loan, its `WorkItem`s, a `Batch` of them.
+
+Nouns with properties; no I/O, no policy. Times are the event loop's clock (monotonic seconds) unless said otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from shoal.adapters.base import Adapter, Prepared
+from shoal.catalog.spec import ModelSpec
+from shoal.queue.base import Lease, Pull
+from shoal.runtimes.base import Arrays, SessionFacts
+from shoal.types import Chunk, LoadedModel
+from shoal.worker.batcher import Waiting
+from shoal.worker.cost import CostModel
+
+__all__ = ["Batch", "Model", "Work", "WorkItem"]
+
+MEAN_WEIGHT = 0.1
+LEAST_SECONDS_PER_TOKEN = 1e-9
+
+
+class Model:
+    """A model that is loaded here and serves.
+
+    Attributes:
+        quantum_tokens: tokens of a full batch; halved when one did not fit into memory.
+        waiting: prepared items that wait for the device.
+        pulls: standing pulls, by priority.
+        held_tokens: tokens of all chunks on loan, those on the device included.
+        tokens_per_chunk: moving mean; a chunk is about a quantum until the first ones have come.
+        is_open: whether it still takes chunks.
+    """
+
+    def __init__(
+        self,
+        spec: ModelSpec,
+        adapter: Adapter,
+        facts: SessionFacts,
+        cost: CostModel,
+        quantum_tokens: int,
+        load_s: float,
+    ) -> None:
+        self.spec = spec
+        self.adapter = adapter
+        self.facts = facts
+        self.cost = cost
+        self.quantum_tokens = quantum_tokens
+        self.load_s = load_s
+        self.waiting: Waiting[WorkItem] = Waiting()
+        self.pulls: dict[str, Pull] = {}
+        self.held_tokens = 0
+        self.tokens_per_chunk = float(quantum_tokens)
+        self.is_open = True
+
+    @property
+    def id(self) -> str:
+        return self.spec.id
+
+    @property
+    def seconds_per_token(self) -> float:
+        """In full batches."""
+        return max(self.cost.seconds(self.quantum_tokens) / self.quantum_tokens, LEAST_SECONDS_PER_TOKEN)
+
+    @property
+    def held_s(self) -> float:
+        """Seconds of work on loan."""
+        return self.held_tokens * self.seconds_per_token
+
+    @property
+    def state(self) -> LoadedModel:
+        """What is announced."""
+        return LoadedModel(
+            id=self.id,
+            state="ready",
+            a_s=self.cost.a_s,
+            c_s=self.cost.c_s,
+            quantum_tokens=self.quantum_tokens,
+            load_s=self.load_s,
+            runtime=self.facts.runtime,
+            device=self.facts.device,
+            precision=self.facts.precision,
+        )
+
+    def count_chunk(self, num_tokens: int) -> None:
+        """Let a chunk's true size into the moving mean."""
+        self.tokens_per_chunk += MEAN_WEIGHT * (num_tokens - self.tokens_per_chunk)
+
+
+class Work:
+    """One chunk on loan.
+
+    Attributes:
+        deadline: minus infinity once the work is closed, so that what is left of it falls out of every queue.
+        num_tokens: what it counts for in its model's `held_tokens`: an estimate until it is prepared.
+        prepared: its items, once tokenised.
+        outputs: raw rows of its items as they come, in its own order.
+        num_missing: rows that have not come yet.
+        inference_s: seconds on the device of the batches that it rode in.
+    """
+
+    __slots__ = (
+        "chunk",
+        "deadline",
+        "inference_s",
+        "lease",
+        "model",
+        "num_missing",
+        "num_tokens",
+        "outputs",
+        "prepared",
+        "prepared_at",
+        "queue_s",
+        "received_at",
+    )
+
+    def __init__(self, model: Model, lease: Lease, chunk: Chunk, now: float, unix_now: float) -> None:
+        self.model = model
+        self.lease = lease
+        self.chunk = chunk
+        self.received_at = now
+        self.deadline = now + (chunk.deadline - unix_now)
+        self.queue_s = max(0.0, unix_now - chunk.published_at) if chunk.published_at else 0.0
+        self.num_tokens = chunk.estimated_tokens
+        self.prepared: Sequence[Prepared] = ()
+        self.prepared_at = now
+        self.outputs: Arrays = {}
+        self.num_missing = chunk.num_items
+        self.inference_s = 0.0
+
+    @property
+    def is_open(self) -> bool:
+        return self.deadline != float("-inf")
+
+    def close(self) -> None:
+        self.deadline = float("-inf")
+
+    def put(self, indices: list[int], arrays: Arrays, rows: list[int], seconds: float) -> None:
+        """Store rows of a batch's outputs as those of the items `indices`."""
+        for name, array in arrays.items():
+            if name not in self.outputs:
+                self.outputs[name] = np.empty((self.chunk.num_items, *array.shape[1:]), array.dtype)
+            self.outputs[name][indices] = array[rows]
+        self.num_missing -= len(rows)
+        self.inference_s += seconds
+
+
+class WorkItem:
+    """One item on its way to the device. See `batcher.Item`.
+
+    Attributes:
+        start: virtual start.
+        num_crashes: how often the runtime host died while it was on the device.
+    """
+
+    __slots__ = ("cost", "index", "num_crashes", "prepared", "start", "work")
+
+    def __init__(self, work: Work, index: int, prepared: Prepared, start: float) -> None:
+        self.work = work
+        self.index = index
+        self.prepared = prepared
+        self.cost = prepared.cost
+        self.start = start
+        self.num_crashes = 0
+
+    @property
+    def deadline(self) -> float:
+        return self.work.deadline
+
+    @property
+    def runs_alone(self) -> bool:
+        return self.num_crashes > 0
+
+
+class Batch:
+    """Items that share one run."""
+
+    __slots__ = ("items", "model", "num_tokens")
+
+    def __init__(self, model: Model, items: list[WorkItem]) -> None:
+        self.model = model
+        self.items = items
+        self.num_tokens = sum(item.cost for item in items)
+
+    def halves(self) -> tuple[Batch, Batch]:
+        """Two batches of half the items each."""
+        middle = len(self.items) // 2
+        return Batch(self.model, self.items[:middle]), Batch(self.model, self.items[middle:])
