@@ -13,11 +13,13 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 __all__ = [
+    "BrokerSettings",
     "ClientSettings",
     "Declaration",
     "GatewaySettings",
     "ModelSettings",
     "QueueSettings",
+    "ServeSettings",
     "WorkerSettings",
     "declarations",
     "environment",
@@ -31,9 +33,9 @@ __all__ = [
 T = TypeVar("T")
 
 
-def setting(default: Any, help: str, *, choices: tuple[str, ...] = (), is_secret: bool = False) -> Any:
-    """Declare a field: its default, one sentence of help, and what it may be."""
-    metadata = {"help": help, "choices": choices, "is_secret": is_secret}
+def setting(default: Any, help: str, *, choices: tuple[str, ...] = (), is_secret: bool = False, flag: str = "") -> Any:
+    """Declare a field: its default, one sentence of help, what it may be, and its flag if that is not its name."""
+    metadata = {"help": help, "choices": choices, "is_secret": is_secret, "flag": flag}
     return dataclasses.field(default=default, metadata=metadata)
 
 
@@ -104,6 +106,27 @@ class ModelSettings:
 
 
 @dataclasses.dataclass(frozen=True)
+class ServeSettings:
+    """How `shoal serve` spreads over processes."""
+
+    workers: int = setting(
+        0, "Worker processes beside the gateway, with a broker between them; 0 runs the worker in the same process."
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class BrokerSettings:
+    """The bundled nats-server."""
+
+    broker_host: str = setting("127.0.0.1", "Address to listen on.", flag="--host")
+    broker_port: int = setting(4222, "Port to listen on; 0 takes a free one and prints it.", flag="--port")
+    broker_directory: str = setting(
+        "", "Directory for what the broker keeps; empty makes a temporary one.", flag="--store-directory"
+    )
+    broker_token: str = setting("", "Token that clients of the broker must show.", is_secret=True, flag="--token")
+
+
+@dataclasses.dataclass(frozen=True)
 class ClientSettings:
     """For commands that talk to a running server."""
 
@@ -121,10 +144,11 @@ class Declaration:
     help: str
     choices: tuple[str, ...]
     is_secret: bool
+    short_flag: str = ""
 
     @property
     def flag(self) -> str:
-        return "--" + self.name.replace("_", "-")
+        return self.short_flag or "--" + self.name.replace("_", "-")
 
     @property
     def variable(self) -> str:
@@ -142,6 +166,7 @@ def declarations(group: type[Any]) -> list[Declaration]:
             help=field.metadata["help"],
             choices=field.metadata["choices"],
             is_secret=field.metadata["is_secret"],
+            short_flag=field.metadata["flag"],
         )
         for field in dataclasses.fields(group)
     ]
