@@ -8,7 +8,7 @@ import msgspec
 
 from shoal.types import ModelCard, Operation
 
-__all__ = ["Dense", "ModelSpec", "Module", "Normalize", "Pooling", "Tokenization"]
+__all__ = ["Dense", "ModelSpec", "Module", "Normalize", "Pooling", "PoolingMode", "Tokenization"]
 
 PoolingMode = Literal["cls", "mean", "max", "weighted_mean", "last_token", "mean_sqrt_len"]
 
@@ -49,12 +49,16 @@ class Tokenization(msgspec.Struct, frozen=True):
         max_length: tokens, special tokens included.
         lower: sentence-transformers' own `do_lower_case`, before the tokenizer.
         truncation_side: the tokenizer's own default.
+        parts: sections of tokenizer.json to put in the place of its own, because the reference builds them from
+            tokenizer_config.json instead (`normalizer`, `pre_tokenizer`, `post_processor`, `added_tokens`) or because
+            they are not wanted (`truncation`, `padding`).
     """
 
     file: str
     max_length: int
     lower: bool = False
     truncation_side: Literal["left", "right"] = "right"
+    parts: dict[str, Any] = {}
 
 
 class ModelSpec(msgspec.Struct, frozen=True):

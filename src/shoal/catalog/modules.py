@@ -1,0 +1,192 @@
+"""modules.json and the folders it names: what follows the encoder, in both generations of sentence-transformers' files.
+
+Every module is understood completely or the model is refused; none is skipped, and no pooling is guessed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+from shoal.catalog.files import ModelFiles, refusal
+from shoal.catalog.spec import Dense, Module, Normalize, Pooling, PoolingMode
+from shoal.catalog.weights import pickled, require_shape, tensor_shapes
+from shoal.errors import ModelRefused
+
+__all__ = ["ModuleChain", "read_modules"]
+
+_FILE = "modules.json"
+_PACKAGE = "sentence_transformers."
+_NO_MODULES = (
+    "Without it nothing says how tokens are pooled, and that is never guessed. Save the model with "
+    "sentence-transformers, or state `pooling` in a shoal.yaml beside its files."
+)
+ModuleChain = tuple[Module, ...]
+
+
+def read_modules(files: ModelFiles) -> tuple[str, Callable[[int], tuple[ModuleChain, int]]]:
+    """The encoder's subdirectory ("" or "0_Transformer/"), and a function from its width to (modules, dimensions).
+
+    In two steps, because the width stands in the encoder's own config.
+
+    Raises:
+        MissingFile, ModelRefused: modules.json is missing or not understood.
+    """
+    rows = files.json(_FILE, _NO_MODULES)
+    if not isinstance(rows, list) or not rows:
+        raise ModelRefused(f"{_FILE}: holds no list of modules.", param=_FILE)
+    kinds = [_kind(position, row) for position, row in enumerate(rows)]
+    if kinds[0] != "Transformer":
+        raise refusal(_FILE, "[0].type", f"is {rows[0]['type']!r}; the first module must be a Transformer.")
+    if kinds.count("Transformer") != 1 or kinds.count("Pooling") != 1 or kinds[1] != "Pooling":
+        raise refusal(_FILE, "type", "must name a Transformer, then a Pooling, then others: one each of the first two.")
+    folders = [_folder(position, row) for position, row in enumerate(rows)]
+    steps = [(kind, folder) for kind, folder in zip(kinds, folders, strict=True) if kind in _READERS]
+
+    def build(width: int) -> tuple[ModuleChain, int]:
+        modules: list[Module] = []
+        for kind, folder in steps:
+            module, width = _READERS[kind](files, folder, width)
+            modules.append(module)
+        return tuple(modules), width
+
+    return folders[0], build
+
+
+def _kind(position: int, row: dict[str, Any]) -> str:
+    full = str(row.get("type", ""))
+    kind = full.rsplit(".", 1)[-1]
+    known = ("Transformer", "Dropout", *_READERS)
+    if not full.startswith(_PACKAGE) or kind not in known:
+        raise refusal(_FILE, f"[{position}].type", f"is {full!r}; known are {', '.join(known)} of {_PACKAGE}*")
+    if row.get("kwargs"):
+        raise refusal(_FILE, f"[{position}].kwargs", f"is {row['kwargs']!r}, which is not understood.")
+    return kind
+
+
+def _folder(position: int, row: dict[str, Any]) -> str:
+    path = str(row.get("path", ""))
+    if path.startswith("/") or ".." in path.split("/"):
+        raise refusal(_FILE, f"[{position}].path", f"is {path!r}, which leads out of the model's directory.")
+    return f"{path.rstrip('/')}/" if path else ""
+
+
+def _read_pooling(files: ModelFiles, folder: str, width: int) -> tuple[Module, int]:
+    file = folder + "config.json"
+    content = files.object(file)
+    files.refuse_unknown(file, content, _POOLING_KEYS)
+    stated = content.get("embedding_dimension", content.get("word_embedding_dimension"))
+    if stated != width:
+        raise refusal(file, "embedding_dimension", f"is {stated}, but the encoder's width is {width}.")
+    modes = tuple(_mode(file, name) for name in _mode_names(file, content))
+    return Pooling(modes, include_prompt=bool(content.get("include_prompt", True))), width * len(modes)
+
+
+def _mode_names(file: str, content: dict[str, Any]) -> list[str]:
+    """The modes in the order in which sentence-transformers concatenates them."""
+    if "pooling_mode" in content:
+        names = content["pooling_mode"]
+        listed = [names] if isinstance(names, str) else names
+        if isinstance(listed, list) and listed:
+            return [str(name) for name in listed]
+        raise refusal(file, "pooling_mode", f"is {names!r}; it must be a name or a list of names.")
+    names = [name for key, name in _OLD_POOLING_KEYS.items() if content.get(key)]
+    if not names:
+        raise refusal(file, "pooling_mode", "is not stated, and a pooling is never guessed.")
+    return names
+
+
+def _mode(file: str, name: str) -> PoolingMode:
+    if name not in _MODES:
+        raise refusal(file, "pooling_mode", f"is {name!r}; known are {', '.join(_MODES)}.")
+    return _MODES[name]
+
+
+_MODES: dict[str, PoolingMode] = {
+    "cls": "cls",
+    "max": "max",
+    "mean": "mean",
+    "mean_sqrt_len_tokens": "mean_sqrt_len",
+    "weightedmean": "weighted_mean",
+    "lasttoken": "last_token",
+}
+_OLD_POOLING_KEYS = {
+    "pooling_mode_cls_token": "cls",
+    "pooling_mode_max_tokens": "max",
+    "pooling_mode_mean_tokens": "mean",
+    "pooling_mode_mean_sqrt_len_tokens": "mean_sqrt_len_tokens",
+    "pooling_mode_weightedmean_tokens": "weightedmean",
+    "pooling_mode_lasttoken": "lasttoken",
+}
+_POOLING_KEYS = frozenset(_OLD_POOLING_KEYS) | {
+    "embedding_dimension",
+    "word_embedding_dimension",
+    "pooling_mode",
+    "include_prompt",
+}
+
+
+def _read_dense(files: ModelFiles, folder: str, width: int) -> tuple[Module, int]:
+    file = folder + "config.json"
+    content = files.object(file)
+    files.refuse_unknown(file, content, _DENSE_KEYS)
+    _require_sentence_embedding(file, content)
+    if content.get("use_residual"):
+        raise refusal(file, "use_residual", "is true, which is not understood.")
+    name = str(content.get("activation_function", "torch.nn.modules.activation.Tanh"))
+    if name not in _ACTIVATIONS:
+        raise refusal(file, "activation_function", f"is {name!r}; known are {', '.join(_ACTIVATIONS)}.")
+    if content.get("in_features") != width:
+        raise refusal(file, "in_features", f"is {content.get('in_features')}, but {width} numbers come in.")
+    out_features, has_bias = int(content["out_features"]), bool(content.get("bias", True))
+    weights = folder + "model.safetensors"
+    if not files.has(weights) and files.has(folder + "pytorch_model.bin"):
+        raise pickled(folder + "pytorch_model.bin")
+    shapes = tensor_shapes(files, weights)
+    require_shape(weights, "linear.weight", shapes, (out_features, width))
+    if has_bias:
+        require_shape(weights, "linear.bias", shapes, (out_features,))
+    dense = Dense(str(files.path(weights)), width, out_features, _ACTIVATIONS[name], has_bias)
+    return dense, out_features
+
+
+_ACTIVATIONS: dict[str, Literal["identity", "tanh", "relu", "gelu", "sigmoid"]] = {
+    "torch.nn.modules.linear.Identity": "identity",
+    "torch.nn.modules.activation.Tanh": "tanh",
+    "torch.nn.modules.activation.ReLU": "relu",
+    "torch.nn.modules.activation.GELU": "gelu",
+    "torch.nn.modules.activation.Sigmoid": "sigmoid",
+}
+_DENSE_KEYS = frozenset(
+    (
+        "in_features",
+        "out_features",
+        "bias",
+        "activation_function",
+        "module_input_name",
+        "module_output_name",
+        "use_residual",
+    )
+)
+
+
+def _read_normalize(files: ModelFiles, folder: str, width: int) -> tuple[Module, int]:
+    # Before sentence-transformers 5 the folder did not even exist.
+    file = folder + "config.json"
+    content = files.optional_object(file)
+    files.refuse_unknown(file, content, frozenset(("module_input_name", "module_output_name")))
+    _require_sentence_embedding(file, content)
+    return Normalize(), width
+
+
+def _require_sentence_embedding(file: str, content: dict[str, Any]) -> None:
+    for key in ("module_input_name", "module_output_name"):
+        if content.get(key, "sentence_embedding") not in ("sentence_embedding", None):
+            raise refusal(file, key, f"is {content[key]!r}; only 'sentence_embedding' is understood.")
+
+
+_READERS: dict[str, Callable[[ModelFiles, str, int], tuple[Module, int]]] = {
+    "Pooling": _read_pooling,
+    "Dense": _read_dense,
+    "Normalize": _read_normalize,
+}

@@ -1,0 +1,289 @@
+"""tokenizer.json and tokenizer_config.json to `Tokenization`: what transformers' AutoTokenizer would make of them.
+
+transformers 5 takes only the vocabulary from tokenizer.json for the tokenizer classes it knows, and builds normaliser,
+pre-tokenizer, post-processor and added tokens anew from tokenizer_config.json. So do the rows of `_CLASSES`; what they
+build stands in `Tokenization.parts`. Knows the files, not the tokenizers library.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from shoal.catalog.files import ModelFiles, refusal
+from shoal.catalog.spec import Tokenization
+
+__all__ = ["read_tokenization"]
+
+_CONFIG = "tokenizer_config.json"
+_TOKENIZER = "tokenizer.json"
+_NAMED = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
+_ST_FILES = ("sentence_bert_config.json", "sentence_roberta_config.json", "sentence_distilbert_config.json")
+
+Json = dict[str, Any]
+
+
+class _TokenizerClass(msgspec.Struct, frozen=True):
+    """How transformers builds one tokenizer class.
+
+    Attributes:
+        model: what tokenizer.json's model must be; keys that the class would not take from the file included.
+        named: default special tokens.
+        build: (tokenizer_config, tokenizer.json, special tokens, id of a token) -> sections of tokenizer.json.
+    """
+
+    model: Json
+    named: dict[str, str]
+    build: Callable[[Json, Json, dict[str, str], Callable[[str], int]], Json]
+
+
+def read_tokenization(
+    files: ModelFiles, prefix: str, config: Mapping[str, Any], *, default_class: str, max_positions: int
+) -> tuple[Tokenization, int]:
+    """The tokenization of the encoder in the subdirectory `prefix` ("" or "0_Transformer/"), and its vocabulary's size.
+
+    Args:
+        default_class: tokenizer class if tokenizer_config.json names none.
+        max_positions: longest text that the encoder's position table holds, in tokens.
+
+    Raises:
+        MissingFile: there is no tokenizer.json.
+        ModelRefused: the tokenizer is not fully understood; names file and key.
+    """
+    document = files.object(prefix + _TOKENIZER, "Save the model's tokenizer as tokenizer.json, with transformers.")
+    settings = files.optional_object(prefix + _CONFIG)
+    reference = _reference_settings(files, prefix)
+    for key, wrong in (
+        ("auto_map", "asks for code, which is never run."),
+        ("split_special_tokens", "is not supported."),
+    ):
+        if settings.get(key):
+            raise refusal(prefix + _CONFIG, key, wrong)
+    side = settings.get("truncation_side") or (document.get("truncation") or {}).get("direction", "right").lower()
+    if side not in ("left", "right"):
+        raise refusal(prefix + _CONFIG, "truncation_side", f"is {side!r}; understood: 'left', 'right'.")
+    vocabulary = _vocabulary(prefix + _TOKENIZER, document, int(config["vocab_size"]))
+    class_name = str(settings.get("tokenizer_class") or default_class).removesuffix("Fast")
+    tokenization = Tokenization(
+        file=str(files.path(prefix + _TOKENIZER)),
+        max_length=_max_length(settings, reference, max_positions),
+        lower=bool(reference.get("do_lower_case", False)),
+        truncation_side=side,
+        parts={
+            "truncation": None,
+            "padding": None,
+            **_parts(files, prefix, class_name, document, settings, vocabulary),
+        },
+    )
+    return tokenization, max(vocabulary.values()) + 1
+
+
+def _reference_settings(files: ModelFiles, prefix: str) -> Json:
+    """sentence_bert_config.json, checked: it may change what a text is before the encoder sees it."""
+    file = next((prefix + name for name in _ST_FILES if files.has(prefix + name)), prefix + _ST_FILES[0])
+    content = files.optional_object(file)
+    files.refuse_unknown(file, content, _REFERENCE_KEYS)
+    for key, allowed in _REFERENCE_ALLOWED.items():
+        if key in content and content[key] not in allowed:
+            raise refusal(file, key, f"is {content[key]!r}, which is not understood.")
+    return content
+
+
+_REFERENCE_ALLOWED: dict[str, tuple[Any, ...]] = {
+    "transformer_task": ("feature-extraction",),
+    "modality_config": ({"text": {"method": "forward", "method_output_name": "last_hidden_state"}},),
+    "module_output_name": ("token_embeddings",),
+    "do_lower_case": (True, False, None),
+    **dict.fromkeys(("query_length", "document_length", "query_expansion", "tokenizer_name_or_path"), (None,)),
+    **dict.fromkeys(("processing_kwargs", "model_args", "tokenizer_args", "config_args"), (None, {})),
+    **dict.fromkeys(("model_kwargs", "processor_kwargs", "config_kwargs"), (None, {})),
+}
+_REFERENCE_KEYS = frozenset(_REFERENCE_ALLOWED) | {"max_seq_length", "unpad_inputs"}
+
+
+def _max_length(settings: Json, reference: Json, max_positions: int) -> int:
+    """As sentence-transformers decides it, but never more than the position table holds."""
+    stated = reference.get("max_seq_length") or settings.get("model_max_length") or max_positions
+    return int(min(stated, max_positions))
+
+
+def _parts(
+    files: ModelFiles, prefix: str, name: str, document: Json, settings: Json, vocabulary: dict[str, int]
+) -> Json:
+    """What tokenizer class `name` builds anew."""
+    if name in ("PreTrainedTokenizer", "TokenizersBackend"):
+        named = _named_tokens(files, prefix, settings, {})
+        return {"added_tokens": _added_tokens(prefix, document, settings, named, vocabulary, keeps_file=True)}
+    row = _CLASSES.get(name)
+    if row is None:
+        raise refusal(prefix + _CONFIG, "tokenizer_class", f"is {name!r}; known are {', '.join(_CLASSES)}.")
+    for key, value in row.model.items():
+        if document["model"].get(key, value) != value:
+            raise refusal(prefix + _TOKENIZER, f"model.{key}", f"is not {value!r}, as a {name} must have it.")
+    named = _named_tokens(files, prefix, settings, row.named)
+
+    def token_id(token: str) -> int:
+        if token not in vocabulary:
+            raise refusal(prefix + _TOKENIZER, "model.vocab", f"has no entry for the special token {token!r}.")
+        return vocabulary[token]
+
+    added = _added_tokens(prefix, document, settings, named, vocabulary, keeps_file=False)
+    return {"added_tokens": added, **row.build(settings, document, named, token_id)}
+
+
+def _vocabulary(file: str, document: Json, num_rows: int) -> dict[str, int]:
+    """Every token's id, added tokens included; all must have a row in the embedding table."""
+    entries = document["model"]["vocab"]
+    if isinstance(entries, dict):
+        vocabulary = dict(entries)
+    else:
+        vocabulary = {piece: position for position, (piece, _) in enumerate(entries)}
+    vocabulary.update({token["content"]: token["id"] for token in document.get("added_tokens", [])})
+    worst = max(vocabulary, key=vocabulary.__getitem__)
+    if vocabulary[worst] >= num_rows:
+        raise refusal(file, repr(worst), f"has id {vocabulary[worst]}, but the embedding table has {num_rows} rows.")
+    return vocabulary
+
+
+def _named_tokens(files: ModelFiles, prefix: str, settings: Json, defaults: dict[str, str]) -> dict[str, str]:
+    """The special tokens by name; extra ones under their own text."""
+    named = dict(defaults)
+    sources = [settings]
+    if "added_tokens_decoder" not in settings:
+        sources.append(files.optional_object(prefix + "special_tokens_map.json"))
+    for source in sources:
+        named.update({key: _text(source[key]) for key in _NAMED if source.get(key) is not None})
+        for key in ("additional_special_tokens", "extra_special_tokens"):
+            extra = source.get(key) or []
+            texts = [_text(token) for token in (extra.values() if isinstance(extra, dict) else extra)]
+            named.update({text: text for text in texts})
+    return named
+
+
+def _text(token: str | Json) -> str:
+    return token if isinstance(token, str) else str(token["content"])
+
+
+def _added_tokens(
+    prefix: str, document: Json, settings: Json, named: dict[str, str], vocabulary: dict[str, int], *, keeps_file: bool
+) -> list[Json]:
+    """Tokens matched before anything else: tokenizer_config.json's word goes before tokenizer.json's."""
+    of_file = {token["content"]: token for token in document.get("added_tokens", [])}
+    decoder = settings.get("added_tokens_decoder")
+    tokens = dict(of_file) if keeps_file or decoder is None else {}
+    for number, token in (decoder or {}).items():
+        tokens[token["content"]] = {**_PLAIN_TOKEN, **token, "id": int(number)}
+    for key, text in named.items():
+        if text not in tokens and text in vocabulary:
+            lstrip = key == "mask_token" and named.get("cls_token") == "<s>" and document["model"].get("type") != "BPE"
+            tokens[text] = {**_PLAIN_TOKEN, "content": text, "id": vocabulary[text], "lstrip": lstrip}
+    for text, token in tokens.items():
+        token.pop("__type", None)
+        if vocabulary.get(text) != token["id"]:
+            raise refusal(prefix + _CONFIG, "added_tokens_decoder", f"gives {text!r} another id than tokenizer.json.")
+        if text in named.values():
+            token["special"] = True
+    return sorted(tokens.values(), key=lambda token: int(token["id"]))
+
+
+_PLAIN_TOKEN: Json = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
+
+
+def _bert(settings: Json, document: Json, named: dict[str, str], token_id: Callable[[str], int]) -> Json:
+    return {
+        "normalizer": {
+            "type": "BertNormalizer",
+            "clean_text": True,
+            "handle_chinese_chars": bool(settings.get("tokenize_chinese_chars", True)),
+            "strip_accents": settings.get("strip_accents"),
+            "lowercase": bool(settings.get("do_lower_case", True)),
+        },
+        "pre_tokenizer": {"type": "BertPreTokenizer"},
+        "post_processor": _template(named["cls_token"], named["sep_token"], token_id),
+    }
+
+
+def _mpnet(settings: Json, document: Json, named: dict[str, str], token_id: Callable[[str], int]) -> Json:
+    return {
+        **_bert(settings, document, named, token_id),
+        "post_processor": _roberta_processing(named, token_id, add_prefix_space=False),
+    }
+
+
+def _roberta(settings: Json, document: Json, named: dict[str, str], token_id: Callable[[str], int]) -> Json:
+    add_prefix_space = bool(settings.get("add_prefix_space", False))
+    return {
+        "normalizer": None,
+        "pre_tokenizer": {
+            "type": "ByteLevel",
+            "add_prefix_space": add_prefix_space,
+            "trim_offsets": True,
+            "use_regex": True,
+        },
+        "post_processor": _roberta_processing(named, token_id, add_prefix_space=add_prefix_space),
+    }
+
+
+def _xlm_roberta(settings: Json, document: Json, named: dict[str, str], token_id: Callable[[str], int]) -> Json:
+    scheme = "always" if settings.get("add_prefix_space", True) else "never"
+    metaspace = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": scheme, "split": True}
+    normalizer = document.get("normalizer") or {}
+    candidates = normalizer["normalizers"] if normalizer.get("type") == "Sequence" else [normalizer]
+    return {
+        "normalizer": next((step for step in candidates if step.get("type") == "Precompiled"), None),
+        "pre_tokenizer": {"type": "Sequence", "pretokenizers": [{"type": "WhitespaceSplit"}, metaspace]},
+        "post_processor": _template(named["bos_token"], named["eos_token"], token_id),
+    }
+
+
+def _template(first: str, last: str, token_id: Callable[[str], int]) -> Json:
+    text = {"Sequence": {"id": "A", "type_id": 0}}
+    second = {"Sequence": {"id": "B", "type_id": 1}}
+    opening, closing = ({"SpecialToken": {"id": token, "type_id": 0}} for token in (first, last))
+    return {
+        "type": "TemplateProcessing",
+        "single": [opening, text, closing],
+        "pair": [opening, text, closing, second, closing],
+        "special_tokens": {
+            token: {"id": token, "ids": [token_id(token)], "tokens": [token]} for token in (first, last)
+        },
+    }
+
+
+def _roberta_processing(named: dict[str, str], token_id: Callable[[str], int], *, add_prefix_space: bool) -> Json:
+    return {
+        "type": "RobertaProcessing",
+        "sep": [named["sep_token"], token_id(named["sep_token"])],
+        "cls": [named["cls_token"], token_id(named["cls_token"])],
+        "trim_offsets": True,
+        "add_prefix_space": add_prefix_space,
+    }
+
+
+_BERT_NAMES = {
+    key: f"[{key[:-6].upper()}]" for key in ("unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
+}
+_ROBERTA_NAMES = {
+    "bos_token": "<s>",
+    "eos_token": "</s>",
+    "sep_token": "</s>",
+    "cls_token": "<s>",
+    "unk_token": "<unk>",
+    "pad_token": "<pad>",
+    "mask_token": "<mask>",
+}
+_WORD_PIECE = {"type": "WordPiece", "continuing_subword_prefix": "##", "max_input_chars_per_word": 100}
+
+_CLASSES: dict[str, _TokenizerClass] = {
+    "BertTokenizer": _TokenizerClass(_WORD_PIECE, _BERT_NAMES, _bert),
+    "DistilBertTokenizer": _TokenizerClass(_WORD_PIECE, _BERT_NAMES, _bert),
+    "MPNetTokenizer": _TokenizerClass(_WORD_PIECE, {**_ROBERTA_NAMES, "unk_token": "[UNK]"}, _mpnet),
+    "RobertaTokenizer": _TokenizerClass(
+        {"type": "BPE", "dropout": None, "fuse_unk": False, "byte_fallback": False}, _ROBERTA_NAMES, _roberta
+    ),
+    "XLMRobertaTokenizer": _TokenizerClass(
+        {"type": "Unigram", "unk_id": 3, "byte_fallback": False}, _ROBERTA_NAMES, _xlm_roberta
+    ),
+}

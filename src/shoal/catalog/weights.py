@@ -1,0 +1,104 @@
+"""Where the weights lie: safetensors files and their headers, read without loading a number."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from shoal.catalog.families import Family
+from shoal.catalog.files import ModelFiles, refusal
+from shoal.errors import ModelRefused
+
+__all__ = ["find_weights", "pickled", "require_shape", "tensor_shapes"]
+
+_WEIGHTS = "model.safetensors"
+_INDEX = "model.safetensors.index.json"
+_MAX_HEADER_BYTES = 100_000_000
+_FLOATS = ("F32", "F16", "BF16")
+
+
+def find_weights(
+    files: ModelFiles, prefix: str, family: Family, config: Mapping[str, Any]
+) -> tuple[tuple[str, ...], str]:
+    """Absolute paths of the encoder's weights, and what stands before its tensor names.
+
+    Raises:
+        MissingFile: no safetensors file, or a shard is missing.
+        ModelRefused: the word embeddings are not there or do not have the shape that config.json says.
+    """
+    names = _weight_files(files, prefix)
+    shapes: dict[str, tuple[int, ...]] = {}
+    for name in names:
+        shapes.update(tensor_shapes(files, name))
+    for before in family.prefixes:
+        key = f"{before}embeddings.word_embeddings.weight"
+        if key in shapes:
+            require_shape(names[0], key, shapes, (int(config["vocab_size"]), int(config[family.hidden_size_key])))
+            return tuple(str(files.path(name)) for name in names), before
+    raise refusal(names[0], "embeddings.word_embeddings.weight", f"is missing: not the weights of a {family.name}.")
+
+
+def _weight_files(files: ModelFiles, prefix: str) -> list[str]:
+    if files.has(prefix + _INDEX):
+        shards = files.object(prefix + _INDEX).get("weight_map", {})
+        names = sorted({prefix + str(name) for name in shards.values()})
+        for name in names:
+            files.require(name)
+        return names or [prefix + _WEIGHTS]
+    if not files.has(prefix + _WEIGHTS) and files.has(prefix + "pytorch_model.bin"):
+        raise pickled(prefix + "pytorch_model.bin")
+    files.require(prefix + _WEIGHTS, "Weights are read from safetensors only.")
+    return [prefix + _WEIGHTS]
+
+
+def pickled(file: str) -> ModelRefused:
+    """The error for weights that would have to be unpickled."""
+    return ModelRefused(
+        f"{file}: is a pickle, which can run code when it is read, so it is not.",
+        param=file,
+        hint="Save the model again with safetensors: SentenceTransformer(name).save(directory).",
+    )
+
+
+def tensor_shapes(files: ModelFiles, name: str) -> dict[str, tuple[int, ...]]:
+    """Shapes of the floating-point tensors in a safetensors file, by name.
+
+    Raises:
+        MissingFile: the file is not there.
+        ModelRefused: it is cut short or holds no header.
+    """
+    path = files.require(name)
+    try:
+        header = _header(path)
+    except (struct.error, msgspec.DecodeError, ValueError) as error:
+        raise ModelRefused(f"{name}: not a whole safetensors file: {error}", param=name) from error
+    return {
+        key: tuple(entry["shape"])
+        for key, entry in header.items()
+        if key != "__metadata__" and entry["dtype"] in _FLOATS
+    }
+
+
+def _header(path: Path) -> dict[str, Any]:
+    size_bytes = path.stat().st_size
+    with path.open("rb") as stream:
+        (length,) = struct.unpack("<Q", stream.read(8))
+        if length > min(_MAX_HEADER_BYTES, size_bytes):
+            raise ValueError(f"header of {length} bytes in a file of {size_bytes}")
+        header: dict[str, Any] = msgspec.json.decode(stream.read(length), type=dict)
+    ends = [entry["data_offsets"][1] for key, entry in header.items() if key != "__metadata__"]
+    if 8 + length + max(ends, default=0) != size_bytes:
+        raise ValueError(f"{size_bytes} bytes, {8 + length + max(ends, default=0)} expected")
+    return header
+
+
+def require_shape(file: str, key: str, shapes: Mapping[str, tuple[int, ...]], wanted: tuple[int, ...]) -> None:
+    """Raises:
+    ModelRefused: the tensor is missing or has another shape.
+    """
+    if shapes.get(key) != wanted:
+        raise refusal(file, key, f"has shape {shapes.get(key)}, but the config says {wanted}.")
