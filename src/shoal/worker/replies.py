@@ -40,6 +40,12 @@ class Replies:
         self._settled.clear()
         work.model.held_tokens += work.num_tokens
 
+    def recount(self, work: Work, num_tokens: int) -> None:
+        """Put the true number of tokens in the place of the gateway's estimate."""
+        work.model.held_tokens += num_tokens - work.num_tokens
+        work.model.count_chunk(num_tokens)
+        work.num_tokens = num_tokens
+
     async def settled(self) -> None:
         """Wait until nothing is open."""
         await self._settled.wait()

@@ -1,0 +1,182 @@
+"""From the queue to prepared items: standing pulls with credit, decoding, checks, tokenising.
+
+It decides how much this worker takes (about two quanta: what runs and what is ready to run next), never what runs when.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection, Sequence
+from concurrent.futures import Executor
+from functools import partial
+from time import time
+from typing import get_args
+
+import msgspec
+
+from shoal.adapters.base import Prepared
+from shoal.errors import InternalError, InvalidRequest, ShoalError, UnknownModel, UnsupportedOperation
+from shoal.queue.base import Lease, Queue
+from shoal.types import Chunk, Lane, Priority, decode_chunk
+from shoal.worker.replies import Replies
+from shoal.worker.work import Model, Work
+
+__all__ = ["Intake"]
+
+logger = logging.getLogger(__name__)
+
+INLINE_BYTES = 2048
+"""Chunks up to this size are tokenised on the event loop: a thread costs more than they do."""
+
+HELD_QUANTA = 2
+MAX_CREDIT = 256
+
+Items = list[str | list[int]]
+_decode = {"json": msgspec.json.Decoder(Items).decode, "msgpack": msgspec.msgpack.Decoder(Items).decode}
+_split = {
+    "json": msgspec.json.Decoder(list[msgspec.Raw]).decode,
+    "msgpack": msgspec.msgpack.Decoder(list[msgspec.Raw]).decode,
+}
+_decode_one = {
+    "json": msgspec.json.Decoder(str | list[int]).decode,
+    "msgpack": msgspec.msgpack.Decoder(str | list[int]).decode,
+}
+
+
+class Intake:
+    """Pulls chunks of the given models and hands on each work once it is prepared.
+
+    Args:
+        models: those that share the device, as a live view.
+        on_prepared: takes a work whose items are ready.
+    """
+
+    def __init__(
+        self,
+        queue: Queue,
+        pool: str,
+        models: Collection[Model],
+        replies: Replies,
+        threads: Executor,
+        on_prepared: Callable[[Work], None],
+        *,
+        max_deliveries: int,
+    ) -> None:
+        self._queue = queue
+        self._pool = pool
+        self._models = models
+        self._replies = replies
+        self._threads = threads
+        self._on_prepared = on_prepared
+        self._max_deliveries = max_deliveries
+        self._loop = asyncio.get_running_loop()
+        self._preparing: set[asyncio.Task[None]] = set()
+
+    async def open(self, model: Model) -> None:
+        """Start to pull a model's lanes."""
+        for priority in get_args(Priority):
+            lane = Lane(self._pool, model.id, priority)
+            model.pulls[priority] = await self._queue.pull(lane, partial(self._receive, model))
+        self.top_up()
+
+    async def close(self, model: Model) -> None:
+        """Pull no more of a model; what is on loan stays."""
+        model.is_open = False
+        for pull in model.pulls.values():
+            await pull.close()
+
+    def top_up(self) -> None:
+        """Grant each pull credit for the room there is. Room is seconds of work and is shared by all models."""
+        held_s = sum(model.held_s for model in self._models)
+        for model in self._models:
+            room_tokens = HELD_QUANTA * model.quantum_tokens - held_s / model.seconds_per_token
+            if room_tokens > 0 and model.is_open:
+                chunks = int(room_tokens / max(model.tokens_per_chunk, 1.0) / len(self._models))
+                self._grant(model, max(1, min(chunks, MAX_CREDIT)))
+
+    def _grant(self, model: Model, num_chunks: int) -> None:
+        """Raise credit to `num_chunks`, and that of the bulk lane to a quarter; seldom, as a grant is a message."""
+        for priority, pull in model.pulls.items():
+            wanted = max(1, num_chunks // 4) if priority == "bulk" else num_chunks
+            if pull.credit <= wanted // 2:
+                pull.grant(wanted - pull.credit)
+
+    def _receive(self, model: Model, lease: Lease) -> None:
+        try:
+            chunk = decode_chunk(lease.body)
+        except msgspec.MsgspecError:
+            logger.exception("A message of lane %s is no chunk; it is dropped", model.id)
+            lease.term()
+            return
+        work = Work(model, lease, chunk, self._loop.time(), time())
+        self._replies.add(work)
+        if lease.delivery_count > self._max_deliveries:
+            self._give_up(work)
+        elif work.deadline <= work.received_at:
+            self._replies.expire(work)
+        elif len(chunk.items) <= INLINE_BYTES:
+            self._prepared(work, _prepare(work))
+        else:
+            task = self._loop.create_task(self._prepare_in_thread(work))
+            self._preparing.add(task)
+            task.add_done_callback(self._preparing.discard)
+        self.top_up()
+
+    def _give_up(self, work: Work) -> None:
+        work.lease.term()
+        tries = work.lease.delivery_count - 1
+        self._replies.refuse(work, InternalError(f"given up after {tries} tries that ended without an answer"))
+
+    async def _prepare_in_thread(self, work: Work) -> None:
+        self._prepared(work, await self._loop.run_in_executor(self._threads, _prepare, work))
+
+    def _prepared(self, work: Work, outcome: Sequence[Prepared] | ShoalError) -> None:
+        if not work.is_open:
+            return
+        if isinstance(outcome, ShoalError):
+            self._replies.refuse(work, outcome)
+            return
+        work.prepared = outcome
+        work.prepared_at = self._loop.time()
+        self._replies.recount(work, sum(item.cost for item in outcome))
+        self._on_prepared(work)
+
+
+def _prepare(work: Work) -> Sequence[Prepared] | ShoalError:
+    """Tokenise a chunk, in any thread; an error is an outcome like any other."""
+    chunk, model = work.chunk, work.model
+    try:
+        if chunk.operation not in model.spec.operations:
+            allowed = ", ".join(model.spec.operations)
+            raise UnsupportedOperation(f"{model.id} cannot {chunk.operation}; it can {allowed}", param="model")
+        if chunk.lora:
+            raise UnknownModel(f"{model.id} has no LoRA named {chunk.lora!r}", param="model")
+        model.adapter.check(chunk.options)
+        return model.adapter.prepare(_items(chunk), chunk.options, chunk.first_item)
+    except ShoalError as error:
+        return error
+    except Exception as error:
+        logger.exception("Preparing a chunk of %s failed", model.id)
+        return InternalError(f"preparing failed: {type(error).__name__}: {error}")
+
+
+def _items(chunk: Chunk) -> Items:
+    """The items of a chunk.
+
+    Raises:
+        InvalidRequest: names the first item that is neither Unicode text nor a list of integers.
+    """
+    try:
+        items = _decode[chunk.items_format](chunk.items)
+    except msgspec.MsgspecError:
+        for index, raw in enumerate(_split[chunk.items_format](chunk.items), chunk.first_item):
+            try:
+                _decode_one[chunk.items_format](raw)
+            except msgspec.MsgspecError as error:
+                what = "is neither valid Unicode text nor a list of token ids"
+                raise InvalidRequest(f"input[{index}] {what}: {error}", param=f"input[{index}]") from None
+        raise
+    if len(items) != chunk.num_items:
+        raise InternalError(f"the chunk announces {chunk.num_items} items and holds {len(items)}")
+    return items

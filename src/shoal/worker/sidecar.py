@@ -1,0 +1,260 @@
+"""The sidecar of one device: receive, schedule, run, reply.
+
+`admit` receives, `pump` schedules and runs, `_landed` replies; they are the worker's core loop, driven by events.
+
+- An idle device gets whatever waits at once.
+- At most one batch is sent ahead of the one that runs, so that the device never waits for us: a full one at any time, a
+  partial one only when the running batch is about to end, as it may still grow until then.
+- Of several models, the one whose first item has the oldest virtual start goes next.
+
+What goes into a batch is the batcher's decision, what is taken from the queue the intake's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Executor
+from functools import partial
+
+from shoal.errors import InternalError, NotReady, ShoalError
+from shoal.queue.base import Queue
+from shoal.runtimes.base import Arrays
+from shoal.runtimes.link import HostLink
+from shoal.settings import QueueSettings, WorkerSettings
+from shoal.types import Priority
+from shoal.worker.batcher import virtual_start
+from shoal.worker.intake import Intake
+from shoal.worker.replies import Replies
+from shoal.worker.work import Batch, Model, Work, WorkItem
+
+__all__ = ["Sidecar"]
+
+logger = logging.getLogger(__name__)
+
+LEAD_S = 0.002
+"""A partial batch leaves so long before the running one is expected to end."""
+
+MAX_IN_FLIGHT = 2
+MAX_CRASHES = 2
+HEAD_START: dict[Priority, float] = {"interactive": 1.0, "default": 0.0, "bulk": -2.0}
+"""Latency objectives by which a lane's items count as older, or younger, than they are."""
+
+
+class Sidecar:
+    """Serves the models that are open on one device.
+
+    Args:
+        link: the device's runtime host.
+        on_change: called when a model's quantum changes.
+    """
+
+    def __init__(
+        self,
+        queue: Queue,
+        link: HostLink,
+        threads: Executor,
+        settings: WorkerSettings,
+        queue_settings: QueueSettings,
+        on_change: Callable[[], None],
+    ) -> None:
+        self.models: dict[str, Model] = {}
+        self.replies = Replies(queue)
+        self._intake = Intake(
+            queue,
+            queue_settings.pool,
+            self.models.values(),
+            self.replies,
+            threads,
+            self.admit,
+            max_deliveries=queue_settings.max_deliveries,
+        )
+        self._link = link
+        self._settings = settings
+        self._on_change = on_change
+        self._loop = asyncio.get_running_loop()
+        self._in_flight: list[Batch] = []
+        self._again: deque[Batch] = deque()
+        self._busy_until = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+        self._is_paused = False
+        self._keep_alive_s = queue_settings.lease_s / 3
+        self._keeper = self._loop.call_later(self._keep_alive_s, self._keep_leases)
+        self.num_batches = 0
+        self.num_items = 0
+
+    # Receive
+
+    async def open(self, model: Model) -> None:
+        """Serve a model from now on; its session is loaded."""
+        self.models[model.id] = model
+        await self._intake.open(model)
+
+    def admit(self, work: Work) -> None:
+        """Let a work's prepared items wait for the device."""
+        model = work.model
+        head_start_s = HEAD_START[work.chunk.priority] * self._settings.latency_objective_ms / 1000
+        for index, prepared in enumerate(work.prepared):
+            cost_s = model.cost.c_s * prepared.cost
+            item = WorkItem(work, index, prepared, virtual_start(work.received_at - head_start_s, cost_s))
+            model.waiting.add(item, item.start)
+        self.pump()
+
+    # Schedule
+
+    def pump(self) -> None:
+        """Send the device what it should have now."""
+        while (batch := self._next_batch()) is not None:
+            self._launch(batch)
+
+    def _next_batch(self) -> Batch | None:
+        if self._is_paused or len(self._in_flight) >= MAX_IN_FLIGHT:
+            return None
+        if self._again:
+            return self._again.popleft()
+        model = min(self.models.values(), key=lambda model: model.waiting.head, default=None)
+        if model is None or not model.waiting or (self._in_flight and not self._may_send_ahead(model)):
+            return None
+        picked = model.waiting.take(self._loop.time(), model.quantum_tokens, self._settings.max_batch_items)
+        for item in picked.expired:
+            self.replies.expire(item.work)
+        return Batch(model, picked.batch)
+
+    def _may_send_ahead(self, model: Model) -> bool:
+        is_full = model.waiting.tokens >= model.quantum_tokens or len(model.waiting) >= self._settings.max_batch_items
+        return is_full or self._loop.time() >= self._busy_until - self._lead_s()
+
+    def _lead_s(self) -> float:
+        running = self._in_flight[0]
+        return min(LEAD_S, running.model.cost.seconds(running.num_tokens) / 2)
+
+    # Run
+
+    def _launch(self, batch: Batch) -> None:
+        now = self._loop.time()
+        batch = self._without_expired(batch, now)
+        if not batch.items:
+            return
+        try:
+            features = batch.model.adapter.collate([item.prepared for item in batch.items])
+        except Exception as error:
+            logger.exception("Collating a batch of %s failed", batch.model.id)
+            self._isolate(batch, error)
+            return
+        self._in_flight.append(batch)
+        self._busy_until = max(now, self._busy_until) + batch.model.cost.seconds(batch.num_tokens)
+        self.num_batches += 1
+        self.num_items += len(batch.items)
+        self._link.run(batch.model.id, features).add_done_callback(partial(self._landed, batch))
+        self._wake_before_end()
+
+    def _without_expired(self, batch: Batch, now: float) -> Batch:
+        if all(item.deadline > now for item in batch.items):
+            return batch
+        for item in batch.items:
+            if item.deadline <= now:
+                self.replies.expire(item.work)
+        return Batch(batch.model, [item for item in batch.items if item.deadline > now])
+
+    def _wake_before_end(self) -> None:
+        """Pump again shortly before the running batch ends: that is when a partial one may follow it."""
+        if self._timer is not None:
+            self._timer.cancel()
+        if len(self._in_flight) == 1:
+            self._timer = self._loop.call_at(self._busy_until - self._lead_s(), self.pump)
+
+    # Reply
+
+    def _landed(self, batch: Batch, future: asyncio.Future[tuple[Arrays, float]]) -> None:
+        if batch not in self._in_flight:  # the host died, `host_exited` has dealt with it
+            future.exception()
+            return
+        self._in_flight.remove(batch)
+        now = self._loop.time()
+        self._busy_until = now + sum(other.model.cost.seconds(other.num_tokens) for other in self._in_flight)
+        self._wake_before_end()
+        error = future.exception()
+        if isinstance(error, Exception):
+            self._isolate(batch, error)
+        self.pump()  # the device first, the replies while it runs
+        if error is None:
+            arrays, seconds = future.result()
+            self.replies.collect(batch, arrays, seconds)
+        self._intake.top_up()
+
+    # When things go wrong
+
+    def _isolate(self, batch: Batch, error: Exception) -> None:
+        """A batch failed: run its halves, so that in the end only the culprit's own chunk fails."""
+        if isinstance(error, MemoryError):
+            self._halve_quantum(batch)
+        if len(batch.items) > 1:
+            self._again.extend(batch.halves())
+        elif isinstance(error, MemoryError):
+            text = f"an item of {batch.num_tokens} tokens does not fit into the device's memory now"
+            self.replies.refuse(batch.items[0].work, NotReady(text, retry_after_s=1.0))
+        elif isinstance(error, ShoalError):
+            self.replies.refuse(batch.items[0].work, error)
+        else:
+            self.replies.refuse(batch.items[0].work, InternalError(f"{type(error).__name__}: {error}"))
+
+    def _halve_quantum(self, batch: Batch) -> None:
+        model = batch.model
+        smaller = max(model.spec.tokenization.max_length, min(model.quantum_tokens, batch.num_tokens) // 2)
+        if smaller < model.quantum_tokens:
+            logger.warning("%s: %d tokens do not fit, at most %d from now on", model.id, batch.num_tokens, smaller)
+            model.quantum_tokens = smaller
+            self._on_change()
+
+    def host_exited(self) -> None:
+        """Take back what was on its way. Only the batch that ran is suspect: its items run alone from now on."""
+        self._is_paused = True
+        lost, self._in_flight = self._in_flight, []
+        for item in lost[0].items if lost else []:
+            item.num_crashes += 1
+            if item.num_crashes >= MAX_CRASHES:
+                self.replies.refuse(item.work, InternalError("the runtime died twice on this request; it is given up"))
+        for batch in lost:
+            for item in batch.items:
+                batch.model.waiting.add(item, item.start)
+
+    def resume(self) -> None:
+        """The host is back with its sessions."""
+        self._is_paused = False
+        self._busy_until = self._loop.time()
+        self.pump()
+        self._intake.top_up()
+
+    async def drop(self, model: Model, error: ShoalError) -> None:
+        """Serve a model no more, and refuse what waits for it."""
+        del self.models[model.id]
+        await self._intake.close(model)
+        for work in self.replies:
+            if work.model is model:
+                self.replies.refuse(work, error)
+
+    def _keep_leases(self) -> None:
+        """Tell the queue that we are at it still, for all that is open and has time left."""
+        now = self._loop.time()
+        for work in self.replies:
+            if work.deadline <= now:
+                self.replies.expire(work)
+            else:
+                work.lease.in_progress()
+        self._keeper = self._loop.call_later(self._keep_alive_s, self._keep_leases)
+
+    async def close(self, drain_s: float) -> None:
+        """Pull no more, finish what is on loan within `drain_s`, hand the rest back."""
+        for model in self.models.values():
+            await self._intake.close(model)
+        try:
+            await asyncio.wait_for(self.replies.settled(), drain_s)
+        except TimeoutError:
+            logger.warning("%d chunks are not done after %g s and handed back", len(list(self.replies)), drain_s)
+        for work in self.replies:
+            self.replies.hand_back(work)
+        self._keeper.cancel()
+        if self._timer is not None:
+            self._timer.cancel()

@@ -1,0 +1,127 @@
+"""A worker: one runtime host, its sidecar, the models they hold, and what is announced about them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import uuid
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from shoal.catalog.spec import ModelSpec
+from shoal.queue.base import Queue
+from shoal.runtimes.link import HostExited, HostLink
+from shoal.settings import QueueSettings, WorkerSettings
+from shoal.worker.announcer import Announcer
+from shoal.worker.residency import Loader, Residency, Resolve, as_source
+from shoal.worker.sidecar import Sidecar
+
+__all__ = ["Worker"]
+
+logger = logging.getLogger(__name__)
+
+
+class Worker:
+    """Serves models from a queue.
+
+    Must be made, started and drained on one event loop.
+
+    Args:
+        specs: the models that it may serve: specs, loaders (callables with a `card`), or plain callables, which are
+            resolved at `start`.
+        preload: ids or aliases of models to load at once; others load on demand.
+    """
+
+    def __init__(
+        self,
+        queue: Queue,
+        specs: Sequence[ModelSpec | Loader | Resolve],
+        settings: WorkerSettings,
+        queue_settings: QueueSettings,
+        *,
+        worker_id: str | None = None,
+        preload: Sequence[str] = (),
+    ) -> None:
+        self.id = worker_id or uuid.uuid4().hex[:12]
+        self._queue = queue
+        self._given = specs
+        self._preload = preload
+        self._drain_s = settings.drain_s
+        self._threads = ThreadPoolExecutor(max(1, settings.tokenizer_threads), "tokenize")
+        self._link = HostLink(f"{settings.runtime} host of {self.id}", self._on_host_exit)
+        self.sidecar = Sidecar(queue, self._link, self._threads, settings, queue_settings, self._announce)
+        self._residency = Residency(self._link, self.sidecar, settings, self._announce)
+        self._announcer = Announcer(queue, queue_settings.pool, self.id, self._residency, self.sidecar)
+        self._loads: list[asyncio.Task[None]] = []
+        self._reviving: asyncio.Task[None] | None = None
+        self._is_serving = False
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether all that was to be preloaded serves, the host runs and the queue can be reached."""
+        has_loaded = self._is_serving and all(load.done() and not load.exception() for load in self._loads)
+        return has_loaded and self._link.is_running and self._queue.is_connected
+
+    @property
+    def host_pid(self) -> int | None:
+        """Process id of the runtime host."""
+        return self._link.pid
+
+    async def start(self) -> None:
+        """Start the host, announce the models and begin to load those of `preload`; `wait_ready` waits for them.
+
+        Raises:
+            UnknownModel: a name in `preload` stands for nothing.
+            ModelRefused: a model given as a plain callable is not understood.
+        """
+        for given in self._given:
+            self._residency.add(await as_source(given))
+        names = [self._residency.find(name) for name in self._preload]
+        await self._link.start()
+        self._loads = [self._residency.start_load(name) for name in dict.fromkeys(names)]
+        self._is_serving = True
+        await self._announcer.start()
+
+    async def wait_ready(self) -> None:
+        """Wait for the models of `preload`.
+
+        Raises:
+            ShoalError: the first one that failed to load.
+        """
+        await asyncio.gather(*self._loads)
+
+    async def drain(self) -> None:
+        """Leave: pull no more, finish what runs within `drain_s`, hand back the rest, stop the host."""
+        if not self._is_serving:
+            return
+        self._is_serving = False
+        await self._announcer.leave()
+        await self._residency.cancel()
+        await self.sidecar.close(self._drain_s)
+        if self._reviving is not None:
+            self._reviving.cancel()
+            await asyncio.gather(self._reviving, return_exceptions=True)
+        await self._link.stop()
+        self._threads.shutdown(wait=False)
+
+    def _announce(self) -> None:
+        if self._is_serving:
+            self._announcer.announce()
+
+    def _on_host_exit(self) -> None:
+        logger.error("The runtime host died; starting another one")
+        self.sidecar.host_exited()
+        if self._reviving is None or self._reviving.done():
+            self._reviving = asyncio.create_task(self._revive())
+
+    async def _revive(self) -> None:
+        is_up = False
+        while not is_up:
+            try:
+                await self._link.restart()
+                await self._residency.reload()
+                is_up = self._link.is_running
+            except (HostExited, OSError) as error:
+                logger.error("The new runtime host failed: %s", error)
+        self.sidecar.resume()
+        self._announce()

@@ -1,0 +1,75 @@
+"""Fitting S(tokens) = a + c * tokens, the quantum, and the measuring of both."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shoal.worker.cost import CostModel, fit, measure, quantum
+
+SIZES = [16, 32, 64, 256, 1024, 4096]
+
+
+@given(a_s=st.floats(0, 0.1), c_s=st.floats(1e-7, 1e-3))
+def test_fit_finds_the_line_that_made_the_samples(a_s: float, c_s: float) -> None:
+    found = fit([(size, a_s + c_s * size) for size in SIZES])
+    assert found.a_s == pytest.approx(a_s, rel=1e-3, abs=1e-6)
+    assert found.c_s == pytest.approx(c_s, rel=1e-3, abs=1e-9)
+
+
+def test_fit_takes_the_fastest_of_equal_batches_so_one_hiccup_changes_nothing() -> None:
+    clean = [(size, 0.001 + 2e-5 * size) for size in SIZES]
+    hiccups = [(size, 5 * seconds) for size, seconds in clean]
+    assert fit(hiccups + clean) == fit(clean)
+
+
+@given(st.lists(st.tuples(st.integers(1, 10_000), st.floats(0, 10)), max_size=12))
+def test_fit_is_never_negative_whatever_the_samples(samples: list[tuple[int, float]]) -> None:
+    found = fit(samples)
+    assert found.a_s >= 0
+    assert found.c_s >= 0
+
+
+@pytest.mark.parametrize("objective_s", [0.05, 0.25, 1.0])
+def test_quantum_is_the_largest_batch_within_its_share_of_the_objective(objective_s: float) -> None:
+    cost = CostModel(0.002, 1e-5)
+    tokens = quantum(cost, objective_s, max_length=1, max_batch_tokens=10**9)
+    assert cost.seconds(tokens) <= 0.6 * objective_s < cost.seconds(tokens + 2)
+
+
+def test_quantum_holds_the_longest_item_but_never_more_than_the_cap() -> None:
+    slow = CostModel(0.5, 1e-2)
+    assert quantum(slow, 0.25, max_length=512, max_batch_tokens=32_768) == 512
+    assert quantum(slow, 0.25, max_length=8_192, max_batch_tokens=2_048) == 2_048
+    assert quantum(CostModel(), 0.25, max_length=512, max_batch_tokens=32_768) == 32_768
+
+
+class Device:
+    """Counts the time that it says it took."""
+
+    def __init__(self, cost: CostModel) -> None:
+        self.cost = cost
+        self.sizes: list[int] = []
+
+    async def run(self, num_tokens: int) -> tuple[int, float]:
+        self.sizes.append(num_tokens)
+        return num_tokens, self.cost.seconds(num_tokens)
+
+
+async def test_measuring_takes_a_dozen_batches_of_growing_size() -> None:
+    device = Device(CostModel(0.001, 1e-5))
+    found = await measure(device.run, max_tokens=32_768)
+    assert device.sizes == [size for size in SIZES for _ in range(2)]
+    assert found.c_s == pytest.approx(1e-5, rel=0.01)
+
+
+async def test_measuring_a_slow_model_stops_before_its_second_is_over() -> None:
+    device = Device(CostModel(0.0, 1e-3))
+    found = await measure(device.run, max_tokens=32_768)
+    assert sum(map(device.cost.seconds, device.sizes)) < 1
+    assert found.c_s == pytest.approx(1e-3, rel=0.01)
+
+
+async def test_measuring_stays_below_the_largest_batch_allowed() -> None:
+    device = Device(CostModel(0.001, 1e-5))
+    await measure(device.run, max_tokens=100)
+    assert max(device.sizes) <= 100
