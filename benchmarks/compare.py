@@ -4,8 +4,9 @@
 
 Three mixes: about 16 tokens a text, about 128, and 5 to 300 words, each given as one list to both sides.
 sentence-transformers runs with its defaults (torch, float32, sorted by length, batches of 32); Shoal runs as users run
-it (`shoal serve`), its client, which cuts the list into requests, counted in. A round times one after the other, in alternating order; figures are medians over rounds. The share is Shoal's floating-point
-rate over the machine's own, measured between the rounds with the fastest number format that the CPU computes natively.
+it (`shoal serve`), its client, which cuts the list into requests, counted in. A round times one after the other, in
+alternating order; figures are medians over rounds. The share is Shoal's floating-point rate over the machine's own,
+measured between the rounds with the fastest number format that the CPU computes natively.
 """
 
 from __future__ import annotations

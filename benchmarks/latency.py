@@ -2,9 +2,9 @@
 
     python benchmarks/latency.py [--json benchmarks/results/latency.json]
 
-A lone short text is sent over HTTP again and again, one at a time, to `shoal serve` (queue in memory) and to a gateway, a
-worker and a broker (NATS). Forward is the time on the device as the reply's Server-Timing states it, so overhead is p50 of
-the whole minus p50 of that. The gateway's CPU is read from /proc while 32 connections send single texts over NATS.
+A lone short text is sent over HTTP again and again, one at a time, to `shoal serve` (queue in memory) and to a gateway,
+a worker and a broker (NATS). Forward is the time on the device as the reply's Server-Timing states it, so overhead is
+p50 of the whole minus p50 of that. The gateway's CPU is read from /proc while 32 connections send single texts over NATS.
 """
 
 from __future__ import annotations
@@ -75,8 +75,13 @@ async def load(url: str, num_requests: int, num_connections: int) -> float:
     """Requests per second of so many keep-alive connections, by a bare client that costs the machine little."""
     host, port = url.removeprefix("http://").split(":")
     body = json.dumps({"model": MODEL, "input": TEXT, "encoding_format": "base64"}).encode()
-    head = f"POST /v1/embeddings HTTP/1.1\r\nhost: {host}\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
-    message = head.encode() + body
+    lines = (
+        "POST /v1/embeddings HTTP/1.1",
+        f"host: {host}",
+        "content-type: application/json",
+        f"content-length: {len(body)}",
+    )
+    message = "\r\n".join([*lines, "", ""]).encode() + body
 
     async def connection() -> None:
         reader, writer = await asyncio.open_connection(host, int(port))

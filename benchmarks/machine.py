@@ -48,7 +48,7 @@ def _version(name: str) -> str:
 def matrix_rate_gflops(
     rows: int = 4096, inner: int = 384, columns: int = 1536, seconds: float = 0.4
 ) -> dict[str, float]:
-    """GFLOP/s of one large matrix product by torch (oneDNN, MKL) on all cores: float32, and bfloat16 where it is native.
+    """GFLOP/s of one large matrix product by torch on all cores: float32, and bfloat16 where it is native.
 
     The shape is the feed-forward layer of a small encoder over a batch of 4,096 tokens.
     """

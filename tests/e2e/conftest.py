@@ -11,6 +11,7 @@ import httpx
 import numpy as np
 import numpy.typing as npt
 import pytest
+
 from e2e.running import MODEL, Running, serving
 from tiny_models import TinyModel
 

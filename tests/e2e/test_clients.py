@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import openai
 import pytest
+
 from e2e.conftest import Fleet
 from e2e.running import MODEL
 
@@ -33,7 +34,7 @@ async def test_openai_async(fleet: Fleet, encoding: object) -> None:
 
 
 def test_langchain(fleet: Fleet) -> None:
-    """By default it sends ids of OpenAI's vocabulary: refused with the switch to set; with the switch, right vectors."""
+    """By default it sends ids of OpenAI's vocabulary: refused, with the switch to set; with it, right vectors."""
     from langchain_openai import OpenAIEmbeddings
 
     settings = {"model": MODEL, "base_url": f"{fleet.url}/v1", "api_key": "none"}

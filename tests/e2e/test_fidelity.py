@@ -11,11 +11,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
+import shoal
 from e2e.conftest import TINY, Fleet, cosines
 from e2e.running import MODEL, assert_alive
 from tiny_models import NASTY_TEXTS, encode_reference
-
-import shoal
 
 SHARED = Path(__file__).parents[3] / "shared" / "data"
 WORDS = (

@@ -13,8 +13,9 @@ from pathlib import Path
 import httpx
 import numpy as np
 import pytest
+
 from e2e.conftest import Fleet, cosines
-from e2e.running import MODEL, assert_alive, children_of, runtime_hosts, running, serving
+from e2e.running import MODEL, assert_alive, children_of, running, runtime_hosts, serving
 
 
 def test_broker_and_two_workers_give_the_same_vectors(fleet: Fleet) -> None:

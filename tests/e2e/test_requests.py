@@ -11,9 +11,9 @@ import httpx
 import msgspec
 import numpy as np
 import pytest
+
 from e2e.conftest import Fleet, cosines
 from e2e.running import MODEL, assert_alive
-
 from shoal.types import EmbedReply
 
 
@@ -157,7 +157,7 @@ def test_token_ids_need_their_vocabulary_named(fleet: Fleet, reference: Any) -> 
 @pytest.mark.parametrize("route", ["/v1/embeddings", "/v1/embed"])
 @pytest.mark.parametrize("as_list", [False, True])
 def test_one_truncation_policy(fleet: Fleet, reference: Any, route: str, as_list: bool) -> None:
-    """C19: true cuts and says so, false refuses with both counts, absent is the server's default, left keeps the tail."""
+    """C19: true cuts and says so, false refuses with counts, absent is the server's default, left keeps the tail."""
     start, end = "alpha beta gamma " * 200, "omega psi chi " * 200
     text = start + end
     sent: Any = [text] if as_list else text
