@@ -1,0 +1,52 @@
+"""The fake family's tokenizer: ids from a text's bytes alone, about one for four bytes, no file. Ships for tests.
+
+Different texts get different ids, so that the fake runtime's vectors betray a mix-up. A text that starts with
+`fault:NAME` (`fault:crash`, `fault:nan`, ... of `runtimes.fake.FAULT_IDS`) starts with the id that causes the fault.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from shoal.adapters.tokenizing import Ids
+from shoal.catalog.spec import Tokenization
+from shoal.runtimes.fake import FAULT_IDS, FIRST_ORDINARY_ID
+
+__all__ = ["FakeTokenizer"]
+
+_BYTES_A_TOKEN = 4
+_NUM_IDS = 2**31 - 1 - FIRST_ORDINARY_ID
+
+
+class FakeTokenizer:
+    """As `tokenizing.TextTokenizer`, without special tokens."""
+
+    prefix: Ids = []
+    suffix: Ids = []
+    num_special = 0
+
+    def __init__(self, tokenization: Tokenization) -> None:
+        """Takes what its real sibling takes, and needs none of it."""
+
+    def encode(self, texts: Sequence[str]) -> list[Ids]:
+        """Ids of each text, at least one."""
+        return [_ids(text) for text in texts]
+
+    def with_special(self, ids: Ids) -> npt.NDArray[np.int32]:
+        """int32 [num_tokens]."""
+        return np.array(ids, np.int32)
+
+
+def _ids(text: str) -> Ids:
+    content = text.encode()
+    pieces = range(0, max(len(content), 1), _BYTES_A_TOKEN)
+    # The place goes into the hash: the same four bytes elsewhere are another token.
+    ids = [
+        FIRST_ORDINARY_ID + zlib.crc32(content[start : start + _BYTES_A_TOKEN], start) % _NUM_IDS for start in pieces
+    ]
+    fault = next((fault_id for name, fault_id in FAULT_IDS.items() if text.startswith(f"fault:{name}")), None)
+    return ids if fault is None else [fault, *ids]

@@ -1,0 +1,98 @@
+"""Texts to token ids with a model's own tokenizer. The only file that imports the tokenizers library.
+
+Special tokens and truncation are done by the caller: the tokenizer object is never changed after it is built, so any
+number of threads may use it at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Protocol, cast
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import tokenizers
+from tokenizers import normalizers
+
+from shoal.catalog.spec import Tokenization
+from shoal.errors import ModelRefused
+
+__all__ = ["Ids", "TextTokenizer", "Tokenizer"]
+
+Ids = list[int]
+
+
+class Tokenizer(Protocol):
+    """A tokenizer, and the special tokens that it puts around a text.
+
+    Attributes:
+        prefix, suffix: ids in front of and behind a text.
+        num_special: how many they are together.
+    """
+
+    prefix: Ids
+    suffix: Ids
+    num_special: int
+
+    def encode(self, texts: Sequence[str]) -> list[Ids]:
+        """Ids of each text, without special tokens and however long. Lets other threads run meanwhile.
+
+        Raises:
+            TypeError, UnicodeError: a text has no UTF-8 form.
+        """
+        ...
+
+    def with_special(self, ids: Ids) -> npt.NDArray[np.int32]:
+        """int32 [num_tokens]: the ids between prefix and suffix."""
+        ...
+
+
+class TextTokenizer:
+    """The tokenizer of a tokenizer.json. See `Tokenizer`."""
+
+    def __init__(self, tokenization: Tokenization) -> None:
+        self._tokenizer = _load(tokenization)
+        self.prefix, self.suffix = _special_ids(self._tokenizer, tokenization.file)
+        self.num_special = len(self.prefix) + len(self.suffix)
+
+    def encode(self, texts: Sequence[str]) -> list[Ids]:
+        encodings = self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)
+        return [encoding.ids for encoding in encodings]
+
+    def with_special(self, ids: Ids) -> npt.NDArray[np.int32]:
+        return np.array([*self.prefix, *ids, *self.suffix], np.int32)
+
+
+def _load(tokenization: Tokenization) -> tokenizers.Tokenizer:
+    document = msgspec.json.decode(Path(tokenization.file).read_bytes())
+    document.update(tokenization.parts)
+    try:
+        tokenizer = tokenizers.Tokenizer.from_str(msgspec.json.encode(document).decode())
+    # The library raises bare Exception for whatever its parser does not like.
+    except Exception as error:
+        raise ModelRefused(f"tokenizer.json: not understood: {error}", param=tokenization.file) from error
+    if tokenization.lower and not _has_lowercase(tokenizer.normalizer):
+        steps = [normalizers.Lowercase()] + ([tokenizer.normalizer] if tokenizer.normalizer is not None else [])
+        tokenizer.normalizer = normalizers.Sequence(steps)
+    return tokenizer
+
+
+def _has_lowercase(normalizer: normalizers.Normalizer | None) -> bool:
+    if isinstance(normalizer, normalizers.Sequence):
+        steps = cast("Iterable[normalizers.Normalizer]", normalizer)
+        return any(isinstance(step, normalizers.Lowercase) for step in steps)
+    return isinstance(normalizer, normalizers.Lowercase)
+
+
+def _special_ids(tokenizer: tokenizers.Tokenizer, file: str) -> tuple[Ids, Ids]:
+    """What the post-processor puts around a text, found out with a text."""
+    bare = tokenizer.encode("a", add_special_tokens=False).ids
+    full = tokenizer.encode("a")
+    mask = full.special_tokens_mask
+    inside = [place for place, is_special in enumerate(mask) if not is_special]
+    start = inside[0] if inside else 0
+    if not bare or full.ids[start : start + len(bare)] != bare or any(full.type_ids):
+        raise ModelRefused("tokenizer.json: post_processor does more than put tokens around a text.", param=file)
+    return full.ids[:start], full.ids[start + len(bare) :]

@@ -1,0 +1,104 @@
+"""Raw vectors to what the caller asked for: cut, renormalise, quantise. Pure NumPy over whole matrices.
+
+Order matters: cut first, then renormalise, then quantise. A vector that was cut after it was normalised has no unit
+length any more, and a similarity search over such vectors is silently wrong.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from shoal.adapters.base import Vectors
+from shoal.catalog.spec import ModelSpec
+from shoal.errors import InternalError, InvalidRequest
+from shoal.types import EmbedOptions
+
+__all__ = ["check_dimensions", "finish_vectors"]
+
+Matrix = npt.NDArray[np.float32]
+
+
+def check_dimensions(spec: ModelSpec, dimensions: int | None) -> None:
+    """Refuse a length that the model was not trained to be cut to.
+
+    A matryoshka model may be cut to any length up to its own: training at a few nested lengths orders the numbers by
+    weight, and in between the quality is in between. The model's own length is always right.
+
+    Raises:
+        InvalidRequest: names the value and what is allowed.
+    """
+    if dimensions is None or dimensions == spec.dimensions:
+        return
+    if not spec.matryoshka_dimensions:
+        raise InvalidRequest(
+            f"dimensions is {dimensions}; {spec.id} gives {spec.dimensions} and was not trained to be cut shorter.",
+            param="dimensions",
+            hint="Leave dimensions out.",
+        )
+    if not 1 <= dimensions <= spec.dimensions:
+        raise InvalidRequest(
+            f"dimensions is {dimensions}; {spec.id} takes 1 to {spec.dimensions} "
+            f"(trained at {', '.join(map(str, spec.matryoshka_dimensions))}).",
+            param="dimensions",
+        )
+
+
+def finish_vectors(raw: npt.NDArray[Any], options: EmbedOptions, *, is_normalized: bool) -> Vectors:
+    """Rows as the model gave them to rows as the reply holds them.
+
+    Args:
+        raw: float32 [num_items, dimensions].
+        is_normalized: whether the model's own last module normalises. Then `normalize=False` only means that a cut
+            vector is left as it is: a model's own module is never undone.
+
+    Raises:
+        InternalError: a row is not finite or has no length; names the row.
+    """
+    vectors: Matrix = np.asarray(raw, np.float32)
+    _require_sound(vectors)
+    wants_unit = is_normalized if options.normalize is None else options.normalize
+    is_cut = options.dimensions is not None and options.dimensions < vectors.shape[1]
+    if is_cut:
+        vectors = vectors[:, : options.dimensions]
+    if wants_unit and (is_cut or not is_normalized):
+        vectors = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+    data, scales = _QUANTIZERS[options.dtype](vectors)
+    return Vectors(np.ascontiguousarray(data), vectors.shape[1], scales)
+
+
+def _require_sound(vectors: Matrix) -> None:
+    """One pass: a sum of squares is neither 0 nor infinite nor NaN exactly if the row is sound."""
+    squares = np.einsum("ij,ij->i", vectors, vectors, dtype=np.float64)
+    if not np.isfinite(squares).all() or not squares.all():
+        row = int(np.flatnonzero(~np.isfinite(squares) | (squares == 0))[0])
+        what = "has no length" if squares[row] == 0 else "is not finite"
+        raise InternalError(f"The model's vector for row {row} {what}.", param=f"row {row}")
+
+
+def _as_float32(vectors: Matrix) -> tuple[npt.NDArray[Any], None]:
+    return vectors.astype("<f4", copy=False), None
+
+
+def _as_float16(vectors: Matrix) -> tuple[npt.NDArray[Any], None]:
+    limit = float(np.finfo(np.float16).max)
+    return np.clip(vectors, -limit, limit).astype("<f2"), None
+
+
+def _as_int8(vectors: Matrix) -> tuple[npt.NDArray[Any], Matrix]:
+    scales = np.maximum(np.abs(vectors).max(axis=1) / np.float32(127), np.finfo(np.float32).tiny)
+    return np.rint(vectors / scales[:, None]).astype(np.int8), scales
+
+
+def _as_binary(vectors: Matrix) -> tuple[npt.NDArray[Any], Matrix]:
+    return np.packbits(vectors > 0, axis=1), np.abs(vectors).mean(axis=1)
+
+
+_QUANTIZERS: dict[str, Any] = {
+    "float32": _as_float32,
+    "float16": _as_float16,
+    "int8": _as_int8,
+    "binary": _as_binary,
+}
