@@ -118,7 +118,7 @@ def report(
     rate = {dtype: statistics.median(each[dtype] for each in rates) for dtype in rates[0]}
     fastest = max(rate, key=lambda dtype: rate[dtype])
     flops = num_tokens * machine.encoder_flops_per_token(config, num_tokens / len(texts))
-    row = {
+    row: dict[str, Any] = {
         "texts": len(texts),
         "tokens": num_tokens,
         "worst_cosine": round(cosine, 7),

@@ -4,7 +4,7 @@
 
 A lone short text is sent over HTTP again and again, one at a time, to `shoal serve` (queue in memory) and to a gateway,
 a worker and a broker (NATS). Forward is the time on the device as the reply's Server-Timing states it, so overhead is
-p50 of the whole minus p50 of that. The gateway's CPU is read from /proc while 32 connections send single texts over NATS.
+p50 of the whole minus p50 of that. The gateway's CPU is read from /proc while 32 connections send texts over NATS.
 """
 
 from __future__ import annotations
