@@ -21,7 +21,7 @@ from typing import Self
 
 from shoal.errors import NotReady
 
-__all__ = ["Broker"]
+__all__ = ["Broker", "find_nats_server"]
 
 MAX_PAYLOAD_BYTES = 8 * 1024 * 1024
 MAX_STORE_BYTES = 1024 * 1024 * 1024
@@ -199,13 +199,13 @@ class Broker:
 
 
 def _command(configuration: str) -> list[str]:
-    server = [str(_executable()), "-c", configuration]
+    server = [str(find_nats_server()), "-c", configuration]
     if sys.platform != "linux":
         return server
     return [sys.executable, "-I", "-S", "-c", _DIE_WITH_PARENT, str(os.getpid()), *server]
 
 
-def _executable() -> Path:
+def find_nats_server() -> Path:
     """nats-server as its package installed it, else the one on the PATH.
 
     Raises:
