@@ -1,0 +1,1 @@
+"""What the outside sees of a running process: metrics and logs. Knows nothing of requests, models or queues."""

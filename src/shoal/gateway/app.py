@@ -1,0 +1,133 @@
+"""The gateway: an ASGI application in front of a queue, and what it hears from workers."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+import msgspec
+
+from shoal.gateway.demand import Demands
+from shoal.gateway.directory import Directory
+from shoal.gateway.dispatch import Dispatch
+from shoal.gateway.http import App, Receive, Scope, Send
+from shoal.gateway.measures import Measures
+from shoal.gateway.operations import Operation, Operations
+from shoal.gateway.pages import Pages
+from shoal.gateway.surfaces.native import Native
+from shoal.gateway.surfaces.openai import OpenAI
+from shoal.queue.base import Listener, Queue
+from shoal.settings import GatewaySettings, QueueSettings
+from shoal.telemetry.metrics import Metrics
+from shoal.types import decode_demand, decode_status
+
+__all__ = ["Gateway"]
+
+_log = logging.getLogger(__name__)
+
+_EXPIRY_S = 1.0
+"""How often workers that fell silent are looked for."""
+
+T = TypeVar("T")
+
+
+class Gateway:
+    """Answers HTTP with the help of whoever pulls from the queue.
+
+    Attributes:
+        app: the ASGI application; an HTTP server runs it (see `server`).
+
+    Args:
+        queue: shared with workers; not closed here.
+    """
+
+    def __init__(self, queue: Queue, settings: GatewaySettings, queue_settings: QueueSettings) -> None:
+        gateway_id = secrets.token_hex(6)
+        surfaces = (OpenAI(), Native())
+        self._queue = queue
+        self._pool = queue_settings.pool
+        self._directory = Directory(time.monotonic)
+        self._measures = Measures(Metrics(), tuple(surface.route for surface in surfaces))
+        self._demands = Demands(queue, f"demand.{self._pool}")
+        self._dispatch = Dispatch(queue, self._pool, gateway_id, self._directory, self._measures)
+        self._listeners: list[Listener] = []
+        self._expiry: asyncio.TimerHandle | None = None
+        operations = Operations(settings, self._directory, self._demands, self._dispatch, self._measures, gateway_id)
+        routes: dict[str, App] = {surface.route: Operation(operations, surface) for surface in surfaces}
+        pages = Pages(self._directory, self._measures, lambda: self.is_ready, surfaces)
+
+        async def app(scope: Scope, receive: Receive, send: Send) -> None:
+            await (routes.get(scope.get("path", "")) or pages)(scope, receive, send)
+
+        self.app: App = app
+
+    async def start(self) -> None:
+        """Listen to workers and ask who is there."""
+        self._measures.watch(
+            lambda: float(self._dispatch.num_open_chunks),
+            lambda: float(self._directory.num_workers),
+        )
+        self._directory.on_change(self._know_models)
+        await self._dispatch.start()
+        self._listeners = [
+            await self._queue.listen(f"status.{self._pool}", _hearing(decode_status, self._directory.hear)),
+            await self._queue.listen(f"demand.{self._pool}", _hearing(decode_demand, self._demands.hear)),
+        ]
+        self._queue.on_reconnect(self._say_hello)
+        self._say_hello()
+        self._expire()
+
+    async def stop(self) -> None:
+        """Fail what is still open and stop listening."""
+        if self._expiry is not None:
+            self._expiry.cancel()
+        self._demands.close()
+        await self._dispatch.stop()
+        for listener in self._listeners:
+            await listener.close()
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether a request for some model would be answered: queue connected, a worker alive with a model to serve."""
+        return self._directory.is_ready and self._queue.is_connected
+
+    async def wait_until_ready(self) -> None:
+        """Return when a worker is ready."""
+        await self._directory.ready.wait()
+
+    @property
+    def model_names(self) -> list[str]:
+        """Ids of the models served, sorted."""
+        return [served.card.id for served in self._directory.models]
+
+    def _say_hello(self) -> None:
+        self._queue.send(f"hello.{self._pool}", b"")
+
+    def _know_models(self) -> None:
+        for model in self.model_names:
+            self._measures.know(model)
+
+    def _expire(self) -> None:
+        if self._queue.is_connected:
+            self._directory.expire()
+        else:
+            self._directory.excuse_silence()
+        self._expiry = asyncio.get_running_loop().call_later(_EXPIRY_S, self._expire)
+
+
+def _hearing(decode: Callable[[bytes], T], hear: Callable[[T], None]) -> Callable[[bytes], None]:
+    """A listener that never raises: what it cannot read, it logs."""
+
+    def on_message(body: bytes) -> None:
+        try:
+            message = decode(body)
+        except msgspec.MsgspecError as error:
+            _log.warning("unreadable message: %s", error)
+            return
+        hear(message)
+
+    return on_message

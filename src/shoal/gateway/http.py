@@ -1,0 +1,95 @@
+"""One HTTP exchange in ASGI's terms: a body in, within its limit, and bytes out. It knows no models or surfaces."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+
+from shoal.errors import InvalidRequest, ShoalError, TooLarge, UnsupportedMediaType
+
+__all__ = ["App", "ClientGone", "Receive", "Scope", "Send", "error_headers", "read_body", "send_reply", "timeout_s"]
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+Headers = list[tuple[bytes, bytes]]
+
+_MAX_TIMEOUT_S = 3600.0
+
+
+class ClientGone(Exception):
+    """Nobody waits for this request any more."""
+
+
+async def read_body(headers: dict[bytes, bytes], receive: Receive, limit_bytes: int) -> bytes:
+    """The whole body.
+
+    Raises:
+        TooLarge: it is beyond the limit; told from Content-Length before a byte is read, else when it is crossed.
+        UnsupportedMediaType: it is compressed.
+        ClientGone: the client hung up in the middle.
+    """
+    encoding = headers.get(b"content-encoding", b"identity").lower()
+    if encoding != b"identity":
+        given = encoding[:50].decode("latin-1")
+        raise UnsupportedMediaType(f"The Content-Encoding is {given!r}; send it plain.", param="Content-Encoding")
+    length = headers.get(b"content-length", b"")
+    if length.isdigit() and int(length[:20]) > limit_bytes:
+        raise _body_too_large(int(length[:20]), limit_bytes)
+    parts: list[bytes] = []
+    size_bytes = 0
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ClientGone
+        part = message.get("body", b"")
+        size_bytes += len(part)
+        if size_bytes > limit_bytes:
+            raise _body_too_large(size_bytes, limit_bytes)
+        parts.append(part)
+        if not message.get("more_body", False):
+            return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def _body_too_large(size_bytes: int, limit_bytes: int) -> TooLarge:
+    return TooLarge(
+        f"The body is {size_bytes} bytes or more; the limit is {limit_bytes}.", hint="Send several requests."
+    )
+
+
+def timeout_s(headers: dict[bytes, bytes], default_s: float) -> float:
+    """Seconds that the request may take, from X-Shoal-Timeout.
+
+    Raises:
+        InvalidRequest: the header is no positive number.
+    """
+    text = headers.get(b"x-shoal-timeout")
+    if text is None:
+        return default_s
+    if _NUMBER.fullmatch(text) and 0 < (seconds := float(text)) <= _MAX_TIMEOUT_S:
+        return seconds
+    raise InvalidRequest(
+        f"X-Shoal-Timeout is {text[:50].decode('latin-1')!r}; it must be seconds, above 0, at most {_MAX_TIMEOUT_S:g}.",
+        param="X-Shoal-Timeout",
+    )
+
+
+_NUMBER = re.compile(rb"\d{1,9}(\.\d{0,9})?")
+
+
+def error_headers(error: ShoalError) -> Headers:
+    """What an error says in headers."""
+    if error.retry_after_s is None:
+        return []
+    return [(b"retry-after", b"%d" % max(1, math.ceil(error.retry_after_s)))]
+
+
+async def send_reply(send: Send, status: int, media_type: bytes, body: bytes, headers: Headers) -> None:
+    """A whole reply."""
+    own = [(b"content-type", media_type), (b"content-length", b"%d" % len(body))]
+    await send({"type": "http.response.start", "status": status, "headers": own + headers})
+    await send({"type": "http.response.body", "body": body})

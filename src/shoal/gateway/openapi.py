@@ -1,0 +1,175 @@
+"""The API's description, made from the structs that requests are really decoded with."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+import shoal
+from shoal.gateway.surfaces.native import NativeEmbedRequest, NativeError, NativeReply
+from shoal.gateway.surfaces.openai import OpenAIEmbedRequest, OpenAIError, OpenAIList
+from shoal.types import EmbedReply, ModelCard
+
+__all__ = ["describe"]
+
+_REF = "#/components/schemas/{name}"
+
+
+class ModelEntry(ModelCard, frozen=True):
+    """A model's card, with OpenAI's fields and its state: ready, loading, failed, or cold (loads on demand)."""
+
+    object: str = "model"
+    created: int = 0
+    owned_by: str = ""
+    state: str = ""
+
+
+class ModelList(msgspec.Struct):
+    """The models served."""
+
+    object: str
+    data: list[ModelEntry]
+
+
+_STRUCTS = (
+    NativeEmbedRequest,
+    NativeReply,
+    EmbedReply,
+    NativeError,
+    OpenAIEmbedRequest,
+    OpenAIList,
+    OpenAIError,
+    ModelEntry,
+    ModelList,
+)
+
+_ERRORS = {
+    400: "The request must change; `param` names the field.",
+    404: "No such model; the message names near ones.",
+    413: "Body, item or list beyond a limit.",
+    415: "Neither of the formats that this route takes.",
+    429: "More is queued than can be done in time; see Retry-After.",
+    500: "A fault of the server.",
+    503: "Loading or starting; see Retry-After.",
+    504: "The time allowed ran out.",
+}
+
+_REPLY_HEADERS = {
+    "X-Request-Id": ("The id sent, or a new one.", "string"),
+    "Server-Timing": ("Milliseconds by stage: queue, tokenize, batch, inference, total.", "string"),
+    "X-Shoal-Truncated": ("How many texts were cut; absent where none was.", "integer"),
+}
+
+_PARAMETERS = [
+    ("X-Request-Id", "Kept if it is 1 to 80 of A-Z a-z 0-9 . _ : -", {"type": "string"}),
+    ("X-Shoal-Timeout", "Seconds that the request may take.", {"type": "number", "exclusiveMinimum": 0}),
+]
+
+_EXAMPLE = {"model": "sentence-transformers/all-MiniLM-L6-v2", "input": ["hello shoal", "another text"]}
+
+
+def describe() -> dict[str, Any]:
+    """The OpenAPI 3.1 document."""
+    _, schemas = msgspec.json.schema_components(_STRUCTS, ref_template=_REF)
+    for name in ("NativeEmbedRequest", "OpenAIEmbedRequest"):
+        schemas[name]["required"] = ["model", "input"]
+        # The decoder gives them defaults only so that a missing one is reported in our own words.
+        schemas[name]["properties"]["model"] = {
+            "type": "string",
+            "description": schemas[name]["properties"]["model"]["description"],
+        }
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Shoal",
+            "version": shoal.__version__,
+            "summary": "A fleet of small open models behind one URL.",
+            "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
+        },
+        "paths": {
+            "/v1/embeddings": {"post": _openai_embeddings()},
+            "/v1/embed": {"post": _native_embed()},
+            "/v1/models": {"get": _page("Models served", "models", "ModelList")},
+            "/v1/models/{id}": {"get": _model()},
+            "/healthz": {"get": _page("Whether the process lives", "health")},
+            "/readyz": {"get": _readiness()},
+            "/metrics": {"get": _page("Metrics in Prometheus' text format", "metrics", media_type="text/plain")},
+        },
+        "components": {"schemas": schemas},
+    }
+
+
+def _openai_embeddings() -> dict[str, Any]:
+    return {
+        "operationId": "openai_embeddings",
+        "summary": "Embed texts, in OpenAI's shape",
+        "description": "What OpenAI's clients speak. Fields unknown are ignored, null is as absent.",
+        "parameters": _parameters(),
+        "requestBody": {"required": True, "content": {"application/json": _body("OpenAIEmbedRequest", _EXAMPLE)}},
+        "responses": {"200": _success({"application/json": _body("OpenAIList")}), **_failures("OpenAIError")},
+    }
+
+
+def _native_embed() -> dict[str, Any]:
+    request = {"application/json": _body("NativeEmbedRequest", _EXAMPLE)}
+    request["application/msgpack"] = _body("NativeEmbedRequest")
+    reply = {"application/json": _body("NativeReply"), "application/msgpack": _body("EmbedReply")}
+    return {
+        "operationId": "embed",
+        "summary": "Embed texts",
+        "description": "JSON or MessagePack in; Accept chooses what comes out, else it is as what came in. "
+        "In MessagePack the vectors are one matrix of raw little-endian bytes.",
+        "parameters": _parameters(),
+        "requestBody": {"required": True, "content": request},
+        "responses": {"200": _success(reply), **_failures("NativeError", "application/json", "application/msgpack")},
+    }
+
+
+def _model() -> dict[str, Any]:
+    page = _page("One model", "model", "ModelEntry")
+    page["parameters"] = [{"name": "id", "in": "path", "required": True, "schema": {"type": "string"}}]
+    page["responses"]["404"] = _failure(404, "OpenAIError", "application/json")
+    return page
+
+
+def _readiness() -> dict[str, Any]:
+    page = _page("Whether requests would be answered", "readiness")
+    page["responses"]["503"] = _failure(503, "NativeError", "application/json")
+    return page
+
+
+def _page(summary: str, name: str, struct: str | None = None, media_type: str = "application/json") -> dict[str, Any]:
+    content = _body(struct) if struct else {"schema": {"type": "string" if media_type == "text/plain" else "object"}}
+    return {
+        "operationId": name,
+        "summary": summary,
+        "responses": {"200": {"description": "OK", "content": {media_type: content}}},
+    }
+
+
+def _body(struct: str, example: dict[str, Any] | None = None) -> dict[str, Any]:
+    body: dict[str, Any] = {"schema": {"$ref": _REF.format(name=struct)}}
+    if example:
+        body["example"] = example
+    return body
+
+
+def _parameters() -> list[dict[str, Any]]:
+    return [
+        {"name": name, "in": "header", "required": False, "description": description, "schema": schema}
+        for name, description, schema in _PARAMETERS
+    ]
+
+
+def _success(content: dict[str, Any]) -> dict[str, Any]:
+    headers = {name: {"description": text, "schema": {"type": kind}} for name, (text, kind) in _REPLY_HEADERS.items()}
+    return {"description": "Vectors, in the order of the input.", "headers": headers, "content": content}
+
+
+def _failures(struct: str, *media_types: str) -> dict[str, Any]:
+    return {str(status): _failure(status, struct, *(media_types or ("application/json",))) for status in _ERRORS}
+
+
+def _failure(status: int, struct: str, *media_types: str) -> dict[str, Any]:
+    return {"description": _ERRORS[status], "content": {media_type: _body(struct) for media_type in media_types}}

@@ -1,0 +1,218 @@
+"""The life of a request at the gateway: read, check, dispatch, answer. One path for every surface.
+
+Plain ASGI: a framework's routing and middleware would cost as much as all the rest of this file.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import re
+import time
+from typing import Any
+
+from shoal.errors import InternalError, InvalidRequest, MethodNotAllowed, ShoalError
+from shoal.gateway.ask import Answer, Ask, Surface, check, check_tokens
+from shoal.gateway.demand import Demands
+from shoal.gateway.directory import Directory, Served
+from shoal.gateway.dispatch import Dispatch
+from shoal.gateway.formats import MEDIA_TYPES, Format, reply_format, request_format
+from shoal.gateway.http import ClientGone, Receive, Scope, Send, error_headers, read_body, send_reply, timeout_s
+from shoal.gateway.items import split_items
+from shoal.gateway.measures import CLIENT_GONE, Measures
+from shoal.settings import GatewaySettings
+from shoal.telemetry.logs import where
+from shoal.types import ChunkReply, StageTimes
+
+__all__ = ["Operation", "Operations"]
+
+_log = logging.getLogger(__name__)
+_access_log = logging.getLogger("shoal.access")
+
+_REQUEST_ID = re.compile(rb"[A-Za-z0-9_.:-]{1,80}")
+
+
+class Operations:
+    """What all operations share: where models are found, where chunks go, what is counted.
+
+    Args:
+        gateway_id: makes request ids unique among gateways.
+    """
+
+    def __init__(
+        self,
+        settings: GatewaySettings,
+        directory: Directory,
+        demands: Demands,
+        dispatch: Dispatch,
+        measures: Measures,
+        gateway_id: str,
+    ) -> None:
+        self.settings = settings
+        self.directory = directory
+        self.demands = demands
+        self.dispatch = dispatch
+        self.measures = measures
+        self._gateway_id = gateway_id
+        self._numbers = itertools.count()
+
+    def request_ids(self, sent: bytes | None) -> tuple[str, str]:
+        """The id that the client sees (its own one if that is fit), and the one that chunks carry.
+
+        They differ because a client repeats its id when it tries again, and the queue drops ids that it has seen.
+        """
+        own = f"{self._gateway_id}-{next(self._numbers):x}"
+        if sent is None or not _REQUEST_ID.fullmatch(sent):
+            return own, own
+        shown = sent.decode()
+        return shown, f"{shown}-{own}"
+
+    def find(self, model: str | None) -> Served:
+        """The model to ask; wakes a worker if none has it loaded.
+
+        Raises:
+            InvalidRequest: none is named.
+            ShoalError: it is not served, or cannot be loaded.
+        """
+        if not model:
+            served = self.directory.shown_names()
+            raise InvalidRequest(
+                "The field model is missing.", param="model", hint=f"Served here: {served or 'none yet'}."
+            )
+        found = self.directory.find(model)
+        if not found.is_ready:
+            if failure := self.directory.failure(found.card.id):
+                raise failure
+            if not found.is_loading:
+                self.demands.want(found)
+        return found
+
+
+class Operation:
+    """An ASGI application for one surface's route."""
+
+    def __init__(self, operations: Operations, surface: Surface) -> None:
+        self._operations = operations
+        self._surface = surface
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        run = _Run(self._operations, self._surface, scope)
+        try:
+            status, body, headers = await run.answer(receive)
+        except ClientGone:
+            self._operations.measures.fail(self._surface.route, run.model, CLIENT_GONE)
+            run.log(499)
+            return
+        headers.append((b"x-request-id", run.request_id.encode()))
+        await send_reply(send, status, MEDIA_TYPES[run.reply_format], body, headers)
+        run.log(status)
+
+
+class _Run:
+    """One request on its way through."""
+
+    def __init__(self, operations: Operations, surface: Surface, scope: Scope) -> None:
+        self.started_at = time.perf_counter()
+        self.model = ""
+        self.reply_format: Format = "json"
+        self._operations = operations
+        self._surface = surface
+        self._method: str = scope["method"]
+        self._headers: dict[bytes, bytes] = dict(scope["headers"])
+        self.request_id, self._chunk_request_id = operations.request_ids(self._headers.get(b"x-request-id"))
+
+    async def answer(self, receive: Receive) -> tuple[int, bytes, list[tuple[bytes, bytes]]]:
+        """Status, body and headers.
+
+        Raises:
+            ClientGone: there is nobody to answer.
+        """
+        try:
+            answer = await self._run(receive)
+        except ShoalError as error:
+            return self._fail(error)
+        except ClientGone:
+            raise
+        except Exception as error:
+            _log.error("request %s failed unexpectedly: %s", self.request_id, where(error))
+            return self._fail(InternalError("A fault of the server.", hint=f"Report request {self.request_id}."))
+        self._operations.measures.succeed(self._surface.route, answer)
+        return 200, self._surface.reply(answer, self.reply_format), _headers(answer)
+
+    async def _run(self, receive: Receive) -> Answer:
+        operations, settings, headers = self._operations, self._operations.settings, self._headers
+        if len(self._surface.formats) > 1:
+            self.reply_format = reply_format(headers.get(b"accept", b""), "json")
+        if self._method != "POST":
+            raise MethodNotAllowed(f"{self._surface.route} takes POST, not {self._method}.")
+        body_format = request_format(headers.get(b"content-type", b""), self._surface.formats)
+        if len(self._surface.formats) > 1:
+            self.reply_format = reply_format(headers.get(b"accept", b""), body_format)
+        limit_s = timeout_s(headers, settings.timeout_s)
+        body = await read_body(headers, receive, settings.max_body_bytes)
+        ask = self._surface.read(body, body_format, self.reply_format)
+        served = operations.find(ask.model)
+        self.model = served.card.id
+        options = check(ask, served.card)
+        items = split_items(
+            ask.input, body_format, max_items=settings.max_items, max_item_bytes=settings.max_item_bytes
+        )
+        check_tokens(items, ask.input_tokenizer, served.card)
+        replies = await operations.dispatch.run(
+            ask, options, served, items, request_id=self._chunk_request_id, timeout_s=limit_s, receive=receive
+        )
+        return self._add_up(ask, served, replies, len(items.raw))
+
+    def _add_up(self, ask: Ask, served: Served, replies: list[ChunkReply], num_items: int) -> Answer:
+        times = replies[0].times if len(replies) == 1 else max((reply.times for reply in replies), key=_total_s)
+        return Answer(
+            ask=ask,
+            card=served.card,
+            replies=replies,
+            num_items=num_items,
+            num_tokens=sum([sum(reply.num_tokens) for reply in replies]),
+            num_truncated=sum([sum(reply.truncated) for reply in replies]),
+            times=times,
+            total_s=time.perf_counter() - self.started_at,
+            request_id=self.request_id,
+        )
+
+    def _fail(self, error: ShoalError) -> tuple[int, bytes, list[tuple[bytes, bytes]]]:
+        self._operations.measures.fail(self._surface.route, self.model, error.code)
+        headers = error_headers(error)
+        if isinstance(error, MethodNotAllowed):
+            headers.append((b"allow", b"POST"))
+        return error.status, self._surface.error(error, self.request_id, self.reply_format), headers
+
+    def log(self, status: int) -> None:
+        """A line of the access log, if there is one."""
+        if not self._operations.settings.access_log:
+            return
+        fields: dict[str, Any] = {
+            "method": self._method,
+            "route": self._surface.route,
+            "status": status,
+            "model": self.model,
+            "ms": round((time.perf_counter() - self.started_at) * 1e3, 2),
+            "request_id": self.request_id,
+        }
+        _access_log.info("request", extra={"fields": fields})
+
+
+def _headers(answer: Answer) -> list[tuple[bytes, bytes]]:
+    times = answer.times
+    timing = b"queue;dur=%.3f, tokenize;dur=%.3f, batch;dur=%.3f, inference;dur=%.3f, total;dur=%.3f" % (
+        times.queue_s * 1e3,
+        times.tokenize_s * 1e3,
+        times.batch_s * 1e3,
+        times.inference_s * 1e3,
+        answer.total_s * 1e3,
+    )
+    headers = [(b"server-timing", timing)]
+    if answer.num_truncated:
+        headers.append((b"x-shoal-truncated", b"%d" % answer.num_truncated))
+    return headers
+
+
+def _total_s(times: StageTimes) -> float:
+    return times.queue_s + times.tokenize_s + times.batch_s + times.inference_s

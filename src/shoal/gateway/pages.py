@@ -1,0 +1,141 @@
+"""Everything over HTTP that is no operation: models, health, metrics, the API's description, and what is not there."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import time
+from collections.abc import Callable, Sequence
+from importlib.resources import files
+from typing import Any
+
+import msgspec
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route, Router
+
+from shoal.errors import InternalError, MethodNotAllowed, NotReady, ShoalError, UnknownRoute
+from shoal.gateway.ask import Surface
+from shoal.gateway.directory import Directory, Served
+from shoal.gateway.http import Receive, Scope, Send, error_headers, send_reply
+from shoal.gateway.measures import Measures
+from shoal.gateway.openapi import describe
+from shoal.gateway.surfaces.native import Native
+from shoal.gateway.surfaces.openai import OpenAI
+from shoal.telemetry.logs import where
+from shoal.telemetry.metrics import CONTENT_TYPE
+
+__all__ = ["Pages"]
+
+_log = logging.getLogger(__name__)
+_encode = msgspec.json.Encoder().encode
+
+
+class Pages:
+    """An ASGI application; errors come in the shape of the API that the path belongs to."""
+
+    def __init__(
+        self, directory: Directory, measures: Measures, is_ready: Callable[[], bool], surfaces: Sequence[Surface]
+    ) -> None:
+        self._directory = directory
+        self._measures = measures
+        self._is_ready = is_ready
+        self._surfaces = {type(surface): surface for surface in surfaces}
+        self._started_at = int(time.time())
+        pages = {
+            "/": self._root,
+            "/v1/models": self._models,
+            "/v1/models/{name:path}": self._model,
+            "/healthz": self._health,
+            "/readyz": self._readiness,
+            "/metrics": self._metrics,
+            "/openapi.json": self._openapi,
+            "/docs": self._docs,
+        }
+        routes = [Route(path, page, methods=["GET"]) for path, page in pages.items()]
+        self._router = Router(routes, redirect_slashes=False)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._router(scope, receive, send)
+            return
+        scope["app"] = self  # makes the router raise what it does not find
+        try:
+            await self._router(scope, receive, send)
+        except HTTPException as error:
+            await self._fail(scope, send, _translate(scope, error), dict(error.headers or {}))
+        except ShoalError as error:
+            await self._fail(scope, send, error, {})
+        except Exception as error:
+            _log.error("%s failed unexpectedly: %s", scope["path"], where(error))
+            await self._fail(scope, send, InternalError("A fault of the server."), {})
+
+    async def _fail(self, scope: Scope, send: Send, error: ShoalError, headers: dict[str, str]) -> None:
+        path: str = scope["path"]
+        is_openai = path.startswith("/v1/") and not path.startswith("/v1/embed/")
+        surface = self._surfaces[OpenAI if is_openai else Native]
+        extra = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
+        body = surface.error(error, "", "json")
+        await send_reply(send, error.status, b"application/json", body, extra + error_headers(error))
+
+    async def _root(self, request: Request) -> Response:
+        return _json(
+            {"shoal": "embeddings over HTTP", "docs": "/docs", "openapi": "/openapi.json", "models": "/v1/models"}
+        )
+
+    async def _models(self, request: Request) -> Response:
+        models = [self._shown(served) for served in self._directory.models]
+        return _json({"object": "list", "data": models})
+
+    async def _model(self, request: Request) -> Response:
+        return _json(self._shown(self._directory.find(request.path_params["name"])))
+
+    def _shown(self, served: Served) -> dict[str, Any]:
+        state = (
+            "ready" if served.is_ready else "loading" if served.is_loading else "failed" if served.failure else "cold"
+        )
+        card: dict[str, Any] = msgspec.to_builtins(served.card)
+        owner = served.card.id.rpartition("/")[0] or "shoal"
+        return {**card, "object": "model", "created": self._started_at, "owned_by": owner, "state": state}
+
+    async def _health(self, request: Request) -> Response:
+        return _json({"status": "alive"})
+
+    async def _readiness(self, request: Request) -> Response:
+        if not self._is_ready():
+            what = "No worker is ready." if self._directory.num_workers else "No worker has announced itself yet."
+            raise NotReady(what, retry_after_s=2.0)
+        return _json({"status": "ready"})
+
+    async def _metrics(self, request: Request) -> Response:
+        return Response(self._measures.metrics.page(), headers={"content-type": CONTENT_TYPE})
+
+    async def _openapi(self, request: Request) -> Response:
+        return Response(_description(), media_type="application/json")
+
+    async def _docs(self, request: Request) -> Response:
+        return Response(_docs_page(), media_type="text/html")
+
+
+def _json(content: dict[str, Any]) -> Response:
+    return Response(_encode(content), media_type="application/json")
+
+
+def _translate(scope: Scope, error: HTTPException) -> ShoalError:
+    if error.status_code == 405:
+        allowed = (error.headers or {}).get("Allow", "another method")
+        return MethodNotAllowed(f"{scope['path'][:200]} does not take {scope['method']}.", hint=f"It takes {allowed}.")
+    return UnknownRoute(f"There is nothing at {scope['path'][:200]}.", hint="See /docs.")
+
+
+@functools.cache
+def _description() -> bytes:
+    return _encode(describe())
+
+
+@functools.cache
+def _docs_page() -> bytes:
+    page = files("shoal.gateway").joinpath("docs.html").read_bytes()
+    # "<" cannot end the script element from inside a string.
+    return page.replace(b"{{openapi}}", _description().replace(b"<", b"\\u003c"))

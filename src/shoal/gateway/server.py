@@ -1,0 +1,126 @@
+"""Runs an ASGI application under uvicorn with httptools' parser, inside an event loop that somebody else runs.
+
+Chosen by measurement over granian 2.8 (benchmarks/http_server.py). Signals are the caller's business.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ipaddress
+import socket
+from collections.abc import Iterator
+
+import uvicorn
+
+from shoal.errors import InvalidRequest
+from shoal.gateway.http import App
+from shoal.settings import GatewaySettings
+
+__all__ = ["Server"]
+
+_KEEP_ALIVE_S = 75
+"""Longer than clients' pools and common proxies keep theirs, so that it is they who close."""
+
+_BACKLOG = 2048
+
+
+class Server:
+    """An HTTP server for one application.
+
+    Args:
+        app: ASGI application.
+        settings: host, port, and whether a non-loopback host is allowed without keys.
+    """
+
+    def __init__(self, app: App, settings: GatewaySettings) -> None:
+        self._settings = settings
+        config = uvicorn.Config(
+            app,
+            http="httptools",
+            ws="none",
+            lifespan="off",
+            access_log=False,
+            log_config=None,
+            server_header=False,
+            timeout_keep_alive=_KEEP_ALIVE_S,
+            backlog=_BACKLOG,
+        )
+        self._server = _Uvicorn(config)
+        self._serving: asyncio.Task[None] | None = None
+
+    async def start(self) -> int:
+        """Bind and accept; returns the port.
+
+        Raises:
+            InvalidRequest: the address is open to others and `allow_open` is not set.
+            OSError: the address cannot be had; names it.
+        """
+        refuse_open_host(self._settings)
+        listener = _bind(self._settings.host, self._settings.port)
+        self._serving = asyncio.ensure_future(self._server.serve(sockets=[listener]))
+        while not self._server.started:
+            if self._serving.done():
+                await self._serving
+                raise OSError("The HTTP server ended before it started.")
+            await asyncio.sleep(0)
+        return int(listener.getsockname()[1])
+
+    async def stop(self, graceful_s: float) -> None:
+        """Accept nothing more, let open requests finish for so long, then close."""
+        if self._serving is None:
+            return
+        self._server.config.timeout_graceful_shutdown = max(1, round(graceful_s))
+        self._server.should_exit = True
+        await self._serving
+        self._serving = None
+
+
+class _Uvicorn(uvicorn.Server):
+    """uvicorn without its signal handlers."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def refuse_open_host(settings: GatewaySettings) -> None:
+    """Refuse to serve others by accident.
+
+    Raises:
+        InvalidRequest: the host is no loopback address and `allow_open` is not set.
+    """
+    if settings.allow_open or _is_loopback(settings.host):
+        return
+    raise InvalidRequest(
+        f"host is {settings.host!r}: anybody who reaches this machine could use the server, for no keys are set.",
+        param="host",
+        hint="Set --allow-open (SHOAL_ALLOW_OPEN=true) if that is meant.",
+    )
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _bind(host: str, port: int) -> socket.socket:
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+    except OSError as error:
+        raise OSError(f"host {host!r} is no address of this machine: {error.strerror}") from error
+    listener = socket.socket(family, kind, protocol)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.setblocking(False)
+    except OSError as error:
+        listener.close()
+        raise OSError(error.errno, f"Cannot listen on {host} port {port}: {error.strerror}") from error
+    return listener

@@ -1,0 +1,40 @@
+"""Fields that several surfaces share, with the text that stands in the API's description."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+__all__ = ["Input", "InputTokenizer", "Normalize", "PromptName", "Truncate", "TruncationSide"]
+
+Input = Annotated[
+    msgspec.Raw,
+    Meta(
+        description="A text, texts, a list of token ids, or lists of token ids (these need input_tokenizer).",
+        extra_json_schema={
+            "oneOf": [
+                {"type": "string"},
+                {"type": "array", "items": {"type": "string"}, "minItems": 1},
+                {"type": "array", "items": {"type": "integer", "minimum": 0}, "minItems": 1},
+                {
+                    "type": "array",
+                    "items": {"type": "array", "items": {"type": "integer", "minimum": 0}, "minItems": 1},
+                    "minItems": 1,
+                },
+            ]
+        },
+    ),
+]
+PromptName = Annotated[str | None, Meta(description="One of the model's own prompts, put in front of each text.")]
+Truncate = Annotated[
+    bool | None,
+    Meta(description="true cuts a text that is too long and counts it in X-Shoal-Truncated, false refuses it."),
+]
+TruncationSide = Annotated[Literal["left", "right"] | None, Meta(description="Which end of a long text is dropped.")]
+Normalize = Annotated[bool | None, Meta(description="L2-normalise; absent: as the model's own modules say.")]
+InputTokenizer = Annotated[
+    str | None,
+    Meta(description="If input holds token ids: the model whose vocabulary they are of, without special tokens."),
+]
