@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import shoal
 from shoal.client.retry import Patience
-from shoal.client.split import split
+from shoal.client.split import size_bytes, split
 from shoal.client.tasks import AsyncTasks, Tasks
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @given(st.lists(st.text(max_size=30)), st.integers(1, 9), st.integers(1, 60))
 def test_split_keeps_order_and_limits(texts: list[str], max_items: int, max_bytes: int):
-    runs = list(split(texts, max_items, max_bytes))
+    runs = list(split(texts, max_items, max_bytes, size_bytes))
     assert [text for run in runs for text in run] == texts
     for run in runs:
         size = sum(len(text.encode("utf-8", "surrogatepass")) for text in run)

@@ -1,0 +1,1 @@
+"""The `shoal` command: parses, then calls functions that know nothing of argv or the environment."""

@@ -12,7 +12,7 @@ import httpx
 
 from shoal.client.result import EmbedResult, Health
 from shoal.client.retry import Patience
-from shoal.client.split import Item, items_of, split
+from shoal.client.split import Item, items_of, size_bytes, split
 from shoal.client.tasks import Tasks
 from shoal.client.wire import (
     MSGPACK,
@@ -179,7 +179,7 @@ class Client:
         self, tasks: Tasks, items: list[Item], fields: dict[str, Any], timeout_s: float
     ) -> Iterator[Callable[[], Any]]:
         first_item = 0
-        for run in split(items, self._batch_items, self._batch_bytes):
+        for run in split(items, self._batch_items, self._batch_bytes, size_bytes):
             yield partial(self._embed_run, tasks, first_item, run, fields, timeout_s)
             first_item += len(run)
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TypeVar
 
 from shoal.errors import InvalidRequest
 
-__all__ = ["Item", "items_of", "split"]
+__all__ = ["Item", "items_of", "size_bytes", "split"]
+
+T = TypeVar("T")
 
 Item = str | Sequence[int]
 """A text, or the token ids of one."""
@@ -32,12 +35,12 @@ def items_of(texts: str | Iterable[Item]) -> list[Item]:
     return items
 
 
-def split(items: Iterable[Item], max_items: int, max_bytes: int) -> Iterator[list[Item]]:
+def split(items: Iterable[T], max_items: int, max_bytes: int, size_of: Callable[[T], int]) -> Iterator[list[T]]:
     """Runs of items, in order: at most `max_items` and `max_bytes` each, but an item too long for that goes alone."""
-    run: list[Item] = []
+    run: list[T] = []
     num_bytes = 0
     for item in items:
-        size = _size_bytes(item)
+        size = size_of(item)
         if run and (len(run) == max_items or num_bytes + size > max_bytes):
             yield run
             run, num_bytes = [], 0
@@ -47,7 +50,8 @@ def split(items: Iterable[Item], max_items: int, max_bytes: int) -> Iterator[lis
         yield run
 
 
-def _size_bytes(item: Item) -> int:
+def size_bytes(item: Item) -> int:
+    """Bytes that an item takes in a request, about."""
     if not isinstance(item, str):
         return len(item) * _BYTES_PER_TOKEN_ID
     # isascii is a flag of the string: most texts are measured without being encoded.

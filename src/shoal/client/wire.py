@@ -35,6 +35,7 @@ __all__ = [
     "MSGPACK",
     "connection_error",
     "embed_body",
+    "place_of",
     "read_embed_reply",
     "read_error",
     "read_models",
@@ -180,6 +181,12 @@ def connection_error(error: httpx.HTTPError | httpx.InvalidURL, base_url: str, t
             f"{base_url!r} is not a URL that can be reached: {error}", hint="It looks like http://127.0.0.1:8080."
         )
     return NotReady(f"The connection to {base_url} was lost: {error or type(error).__name__}.")
+
+
+def place_of(error: ShoalError) -> int | None:
+    """Which item of the list an error is about; None if it is about no single one."""
+    found = _place.match(error.param or "")
+    return int(found[2]) if found else None
 
 
 def renumbered(error: ShoalError, first_item: int) -> ShoalError:

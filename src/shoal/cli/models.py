@@ -1,0 +1,141 @@
+"""`shoal models`: what a running server serves, what is known about a model, and fetching one beforehand."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from shoal.cli.options import Command, settings
+from shoal.settings import ClientSettings, ModelSettings
+
+if TYPE_CHECKING:
+    from shoal.catalog.spec import ModelSpec
+    from shoal.types import ModelCard
+
+__all__ = ["models"]
+
+
+@click.group()
+def models() -> None:
+    """List, inspect and fetch models."""
+
+
+@models.command("list", cls=Command)
+@click.option("--json", "is_json", is_flag=True, help="Print JSON.")
+@settings(server=ClientSettings)
+def list_models(is_json: bool, server: ClientSettings) -> None:
+    """List the models that a running server serves.
+
+    \b
+    shoal models list
+    shoal models list --url http://server:8080 --json
+    """
+    import msgspec
+
+    from shoal.client import Client
+
+    with Client(server.url, api_key=server.api_key, max_retries=1) as client:
+        cards = client.models()
+    if is_json:
+        click.echo(msgspec.json.format(msgspec.json.encode(cards)))
+    else:
+        _print_table(cards)
+
+
+def _print_table(cards: Iterable[ModelCard]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table("model", "operations", "dimensions", "tokens", "prompts", "also called", box=None)
+    for card in cards:
+        table.add_row(
+            card.id,
+            ", ".join(card.operations),
+            f"{card.dimensions or ''}",
+            f"{card.max_length or ''}",
+            ", ".join(card.prompts),
+            ", ".join(card.aliases),
+        )
+    # Nobody sees the edge of a pipe: lines are not to be cut there.
+    Console(width=None if sys.stdout.isatty() else 1000, highlight=False).print(table)
+
+
+@models.command(cls=Command)
+@click.argument("name")
+@click.option("--json", "is_json", is_flag=True, help="Print JSON.")
+@settings(models_settings=ModelSettings)
+def show(name: str, is_json: bool, models_settings: ModelSettings) -> None:
+    """Show what is known about a model: NAME is a hub id, a directory or package:NAME.
+
+    \b
+    shoal models show sentence-transformers/all-MiniLM-L6-v2
+    """
+    import msgspec
+
+    from shoal.catalog import resolve
+
+    facts = _facts(resolve(name, models_settings))
+    if is_json:
+        click.echo(msgspec.json.format(msgspec.json.encode(facts)))
+        return
+    width = max(len(key) for key in facts)
+    for key, value in facts.items():
+        click.echo(f"{key:{width}}  {_line(value)}")
+
+
+def _facts(spec: ModelSpec) -> dict[str, Any]:
+    import msgspec
+
+    facts = {
+        "model": spec.id,
+        "also called": list(spec.aliases),
+        "operations": list(spec.operations),
+        "family": spec.family,
+        "dimensions": spec.dimensions,
+        "may be cut to": list(spec.matryoshka_dimensions),
+        "max length": spec.tokenization.max_length,
+        "vocabulary": spec.vocabulary_size,
+        "modules": [msgspec.to_builtins(module) for module in spec.modules],
+        "prompts": spec.prompts,
+        "default prompt": spec.default_prompt_name,
+        "licence": spec.licence,
+        "source": spec.source,
+        "revision": spec.revision,
+        "directory": spec.directory,
+        "weights": {path: Path(path).stat().st_size for path in spec.weights},
+    }
+    return {key: value for key, value in facts.items() if value not in (None, "", [], {}, 0)}
+
+
+def _line(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{key}: {_line(item)}" for key, item in value.items())
+    if isinstance(value, list):
+        return "; ".join(_line(item) for item in value)
+    return str(value)
+
+
+@models.command(cls=Command)
+@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@settings(models_settings=ModelSettings)
+def pull(names: tuple[str, ...], models_settings: ModelSettings) -> None:
+    """Fetch models and check that they can be served, so that a later start needs no network.
+
+    \b
+    shoal models pull BAAI/bge-small-en-v1.5
+    """
+    from rich.console import Console
+
+    from shoal.catalog import resolve
+
+    console = Console(stderr=True)
+    for name in names:
+        # The hub's own bars show each file; this line shows that something happens between them.
+        with console.status(f"fetching {name}"):
+            spec = resolve(name, models_settings)
+        size_bytes = sum(Path(path).stat().st_size for path in spec.weights)
+        click.echo(f"{spec.id}: {size_bytes / 1e6:,.0f} MB of weights in {spec.directory}")
