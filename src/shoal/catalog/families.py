@@ -26,7 +26,7 @@ class Family(msgspec.Struct, frozen=True):
             transformers takes for each if tokenizer_config.json names none.
         defaults: keys that change the vectors, and their defaults.
         allowed: what such a key may be, where not everything is understood.
-        hidden_size_key: the key that holds the width.
+        hidden_size_key, num_heads_key: the keys that hold the width and the number of attention heads.
         prefixes: what may stand before the encoder's own tensor names, the bare form first.
         pads_positions: position numbers start behind `pad_token_id`, as in RoBERTa, so that the position table is
             longer than the longest text by pad_token_id + 1.
@@ -37,6 +37,7 @@ class Family(msgspec.Struct, frozen=True):
     defaults: Mapping[str, Any]
     allowed: Mapping[str, tuple[Any, ...]]
     hidden_size_key: str
+    num_heads_key: str
     prefixes: tuple[str, ...]
     pads_positions: bool = False
 
@@ -81,6 +82,7 @@ FAMILIES: tuple[Family, ...] = (
         defaults=_BERT_DEFAULTS,
         allowed=_BERT_ALLOWED,
         hidden_size_key="hidden_size",
+        num_heads_key="num_attention_heads",
         prefixes=("", "bert."),
     ),
     Family(
@@ -89,6 +91,7 @@ FAMILIES: tuple[Family, ...] = (
         defaults={**_BERT_DEFAULTS, "pad_token_id": 1},
         allowed=_BERT_ALLOWED,
         hidden_size_key="hidden_size",
+        num_heads_key="num_attention_heads",
         prefixes=("", "roberta."),
         pads_positions=True,
     ),
@@ -109,6 +112,7 @@ FAMILIES: tuple[Family, ...] = (
         },
         allowed={"activation": _ACTIVATIONS},
         hidden_size_key="dim",
+        num_heads_key="n_heads",
         prefixes=("", "distilbert."),
     ),
     Family(
@@ -129,6 +133,7 @@ FAMILIES: tuple[Family, ...] = (
         # transformers numbers MPNet's positions from 2 whatever pad_token_id says.
         allowed={"hidden_act": _ACTIVATIONS, "pad_token_id": (1,)},
         hidden_size_key="hidden_size",
+        num_heads_key="num_attention_heads",
         prefixes=("", "mpnet."),
         pads_positions=True,
     ),
@@ -225,25 +230,25 @@ def complete_config(files: ModelFiles, file: str, config: Mapping[str, Any], fam
         raise refusal(file, "auto_map", "asks for code from the model's repository, which is never run.")
     files.refuse_unknown(file, dict(config), frozenset(family.defaults) | frozenset(_NEUTRAL) | _HARMLESS)
     complete = {key: default if config.get(key) is None else config[key] for key, default in family.defaults.items()}
+    for key, value in complete.items():
+        if not _is_like(value, family.defaults[key], at_least=0 if key == "pad_token_id" else 1):
+            raise refusal(file, key, f"is {value!r}; it must be like {family.defaults[key]!r}.")
     neutral = {key: config[key] for key in _NEUTRAL if config.get(key) is not None}
     for key, value in {**neutral, **complete}.items():
         allowed = family.allowed.get(key) or _NEUTRAL.get(key)
         if allowed is not None and value not in allowed:
             raise refusal(file, key, f"is {value!r}; understood: {', '.join(map(repr, allowed))}.")
-        default = complete.get(key) if key not in family.defaults else family.defaults[key]
-        if default is not None and not _is_like(value, default):
-            raise refusal(file, key, f"is {value!r}; it must be a {type(default).__name__}.")
-    if complete[family.hidden_size_key] % complete.get("num_attention_heads", complete.get("n_heads")):
-        raise refusal(file, family.hidden_size_key, "is not a multiple of the number of attention heads.")
+    if complete[family.hidden_size_key] % complete[family.num_heads_key]:
+        raise refusal(file, family.hidden_size_key, f"is not a multiple of {family.num_heads_key}.")
     return complete
 
 
-def _is_like(value: Any, default: Any) -> bool:
-    """Whether a value has its default's type, and is positive where that is a size."""
+def _is_like(value: Any, default: Any, at_least: int) -> bool:
+    """Whether a value has its default's type, and a number is large enough."""
     if isinstance(default, bool) or isinstance(value, bool):
         return type(value) is type(default)
     if isinstance(default, int):
-        return isinstance(value, int) and value >= 0
+        return isinstance(value, int) and value >= at_least
     if isinstance(default, float):
         return isinstance(value, int | float) and value > 0
     return isinstance(value, type(default))

@@ -39,7 +39,7 @@ def is_hub_id(name: str) -> bool:
 def cached_snapshot(hub_id: str, revision: str = "") -> Path | None:
     """The cached directory of a revision, complete or not; None without one. Sends nothing."""
     import huggingface_hub
-    from huggingface_hub.errors import LocalEntryNotFoundError
+    from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
 
     try:
         return Path(huggingface_hub.snapshot_download(hub_id, revision=revision or None, local_files_only=True))
@@ -47,6 +47,8 @@ def cached_snapshot(hub_id: str, revision: str = "") -> Path | None:
         # Newer versions know that a snapshot is partial and say where it lies; which file matters is judged elsewhere.
         partial = getattr(error, "snapshot_path", None)
         return Path(partial) if partial else None
+    except HFValidationError as error:
+        raise UnknownModel(f"Model {hub_id!r} cannot be on the hub: {error}", param="model") from error
 
 
 def download_snapshot(hub_id: str, revision: str = "") -> Path:

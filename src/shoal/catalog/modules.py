@@ -33,8 +33,8 @@ def read_modules(files: ModelFiles) -> tuple[str, Callable[[int], tuple[ModuleCh
         MissingFile, ModelRefused: modules.json is missing or not understood.
     """
     rows = files.json(_FILE, _NO_MODULES)
-    if not isinstance(rows, list) or not rows:
-        raise ModelRefused(f"{_FILE}: holds no list of modules.", param=_FILE)
+    if not isinstance(rows, list) or len(rows) < 2 or not all(isinstance(row, dict) for row in rows):
+        raise ModelRefused(f"{_FILE}: holds no list of at least two modules.", param=_FILE)
     kinds = [_kind(position, row) for position, row in enumerate(rows)]
     if kinds[0] != "Transformer":
         raise refusal(_FILE, "[0].type", f"is {rows[0]['type']!r}; the first module must be a Transformer.")
@@ -138,7 +138,9 @@ def _read_dense(files: ModelFiles, folder: str, width: int) -> tuple[Module, int
         raise refusal(file, "activation_function", f"is {name!r}; known are {', '.join(_ACTIVATIONS)}.")
     if content.get("in_features") != width:
         raise refusal(file, "in_features", f"is {content.get('in_features')}, but {width} numbers come in.")
-    out_features, has_bias = int(content["out_features"]), bool(content.get("bias", True))
+    out_features, has_bias = content.get("out_features"), bool(content.get("bias", True))
+    if not isinstance(out_features, int):
+        raise refusal(file, "out_features", f"is {out_features!r}; it must be a number.")
     weights = folder + "model.safetensors"
     if not files.has(weights) and files.has(folder + "pytorch_model.bin"):
         raise pickled(folder + "pytorch_model.bin")

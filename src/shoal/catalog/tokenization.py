@@ -20,6 +20,8 @@ __all__ = ["read_tokenization"]
 _CONFIG = "tokenizer_config.json"
 _TOKENIZER = "tokenizer.json"
 _NAMED = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
+_MIN_LENGTH = 3
+"""Two special tokens and one of the text's own."""
 _ST_FILES = ("sentence_bert_config.json", "sentence_roberta_config.json", "sentence_distilbert_config.json")
 
 Json = dict[str, Any]
@@ -64,11 +66,13 @@ def read_tokenization(
     side = settings.get("truncation_side") or (document.get("truncation") or {}).get("direction", "right").lower()
     if side not in ("left", "right"):
         raise refusal(prefix + _CONFIG, "truncation_side", f"is {side!r}; understood: 'left', 'right'.")
+    if not isinstance(document.get("model"), dict) or not document["model"].get("vocab"):
+        raise refusal(prefix + _TOKENIZER, "model.vocab", "is missing.")
     vocabulary = _vocabulary(prefix + _TOKENIZER, document, int(config["vocab_size"]))
     class_name = str(settings.get("tokenizer_class") or default_class).removesuffix("Fast")
     tokenization = Tokenization(
         file=str(files.path(prefix + _TOKENIZER)),
-        max_length=_max_length(settings, reference, max_positions),
+        max_length=_max_length(prefix, settings, reference, max_positions),
         lower=bool(reference.get("do_lower_case", False)),
         truncation_side=side,
         parts={
@@ -103,9 +107,15 @@ _REFERENCE_ALLOWED: dict[str, tuple[Any, ...]] = {
 _REFERENCE_KEYS = frozenset(_REFERENCE_ALLOWED) | {"max_seq_length", "unpad_inputs"}
 
 
-def _max_length(settings: Json, reference: Json, max_positions: int) -> int:
+def _max_length(prefix: str, settings: Json, reference: Json, max_positions: int) -> int:
     """As sentence-transformers decides it, but never more than the position table holds."""
-    stated = reference.get("max_seq_length") or settings.get("model_max_length") or max_positions
+    file, key, stated = prefix + _ST_FILES[0], "max_seq_length", reference.get("max_seq_length")
+    if stated is None:
+        file, key, stated = prefix + _CONFIG, "model_max_length", settings.get("model_max_length")
+    if stated is None:
+        return max_positions
+    if not isinstance(stated, int | float) or not stated >= _MIN_LENGTH:
+        raise refusal(file, key, f"is {stated!r}; it must be a number of tokens, at least {_MIN_LENGTH}.")
     return int(min(stated, max_positions))
 
 
