@@ -7,7 +7,10 @@ from collections.abc import Callable
 from typing import Any
 
 from shoal.queue.base import Lease, Queue
+from shoal.queue.broker import Broker
+from shoal.queue.jetstream import JetStreamOptions, JetStreamQueue
 from shoal.queue.memory import MemoryQueue
+from shoal.settings import QueueSettings
 from shoal.types import Lane
 
 LANE = Lane("default", "org/model-a")
@@ -63,4 +66,21 @@ class MemoryDeployment:
             await self._queue.close()
 
 
-Deployment = MemoryDeployment
+class JetStreamDeployment:
+    """All handles are connections of their own to one broker."""
+
+    def __init__(self, broker: Broker) -> None:
+        self.broker = broker
+        self._queues: list[JetStreamQueue] = []
+
+    async def connect(self, lease_s: float = 20.0, options: JetStreamOptions | None = None) -> JetStreamQueue:
+        settings = QueueSettings(queue=self.broker.url, lease_s=lease_s)
+        queue = await JetStreamQueue.connect(settings, options)
+        self._queues.append(queue)
+        return queue
+
+    async def close(self) -> None:
+        await asyncio.gather(*(queue.close() for queue in self._queues))
+
+
+Deployment = MemoryDeployment | JetStreamDeployment

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from shoal.queue.base import Queue
+from shoal.queue.jetstream import JetStreamQueue
 from shoal.queue.memory import MemoryQueue
 from shoal.settings import QueueSettings
 
@@ -15,4 +16,6 @@ async def open_queue(settings: QueueSettings) -> Queue:
     Raises:
         NotReady: no broker answers there.
     """
+    if settings.queue:
+        return await JetStreamQueue.connect(settings)
     return MemoryQueue(lease_s=settings.lease_s)

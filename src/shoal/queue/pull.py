@@ -1,0 +1,237 @@
+"""A standing pull on a JetStream consumer, and the leases that come from it.
+
+The worker grants credit; this file keeps requests at the broker for it, so that a message leaves the moment it is
+published. A request asks for a number of messages and ends when they came or when it expires, which the broker tells
+together with how many did not come. Never is more asked for than there is credit. It must not know how a consumer is
+made, nor what a message means.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import random
+from collections.abc import Awaitable, Callable
+
+import msgspec
+from nats.aio.msg import Msg
+
+from shoal.errors import ShoalError
+from shoal.queue.connection import Connection, ConnectionLost, Subscription
+
+__all__ = ["JetStreamLease", "JetStreamPull"]
+
+_GRACE_S = 2.0
+_HEARTBEATS_PER_REQUEST = 6
+_MAX_BACKOFF_S = 2.0
+
+_log = logging.getLogger(__name__)
+
+
+class JetStreamLease:
+    """A `Lease`. Its answers are sent without waiting; one that is lost lets the lease run out."""
+
+    __slots__ = ("_connection", "_is_answered", "_reply", "body", "delivery_count", "published_at")
+
+    def __init__(self, connection: Connection, message: Msg) -> None:
+        self._connection = connection
+        self._reply = message.reply
+        self._is_answered = False
+        self.body: bytes = message.data
+        # $JS.ACK.<stream>.<consumer>.<deliveries>.<sequence>.<sequence>.<nanoseconds>.<pending>; a longer form has the
+        # domain and the account before <stream>, and may have one word more at the end.
+        words = message.reply.split(".")
+        first = 4 if len(words) == 9 else 6
+        self.delivery_count = int(words[first])
+        self.published_at = int(words[first + 3]) / 1e9
+
+    def ack(self) -> None:
+        self._answer(b"+ACK")
+
+    def term(self) -> None:
+        self._answer(b"+TERM")
+
+    def nak(self, delay_s: float = 0.0) -> None:
+        self._answer(b'-NAK {"delay":%d}' % int(delay_s * 1e9) if delay_s > 0 else b"-NAK")
+
+    def in_progress(self) -> None:
+        if not self._is_answered:
+            self._send(b"+WPI")
+
+    def _answer(self, answer: bytes) -> None:
+        if not self._is_answered:
+            self._is_answered = True
+            self._send(answer)
+
+    def _send(self, answer: bytes) -> None:
+        try:
+            self._connection.send(self._reply, answer)
+        except ConnectionLost:
+            _log.debug("The answer to a lease is lost with the connection; the message comes again.")
+
+
+class JetStreamPull:
+    """A `Pull`.
+
+    Args:
+        connection: what it runs over.
+        ensure_consumer: makes stream and consumer where they are missing, and gives the subject of pull requests.
+        on_lease: called for each message.
+        expiry_s: after this the broker ends a request, and it is asked anew.
+        timeout_s: for the steps of attaching.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        ensure_consumer: Callable[[], Awaitable[str]],
+        on_lease: Callable[[JetStreamLease], None],
+        expiry_s: float,
+        timeout_s: float,
+    ) -> None:
+        self.credit = 0
+        self._connection = connection
+        self._ensure_consumer = ensure_consumer
+        self._on_lease = on_lease
+        self._expiry_s = expiry_s
+        self._heartbeat_s = expiry_s / _HEARTBEATS_PER_REQUEST
+        self._timeout_s = timeout_s
+        self._loop = asyncio.get_running_loop()
+        self._counter = itertools.count()
+        self._inbox: Subscription | None = None
+        self._inbox_subject = ""
+        self._next_subject = ""
+        self._asked = 0  # messages that requests at the broker may still bring
+        self._asked_at = 0.0
+        self._heard_at = 0.0
+        self._num_failures = 0
+        self._is_scheduled = False
+        self.is_closed = False
+        self._attaching: asyncio.Task[None] | None = None
+
+    def grant(self, num_messages: int) -> None:
+        self.credit += num_messages
+        self._schedule()
+
+    async def close(self) -> None:
+        self.is_closed = True
+        self.credit = 0
+        if self._attaching is not None:
+            await asyncio.wait([self._attaching])
+        await self._detach()
+
+    def detach(self) -> None:
+        """Forget what was asked for: the connection that it was asked on is gone."""
+        self._asked = 0
+        self._next_subject = ""
+
+    async def attach(self) -> None:
+        """Make an inbox and ask for all credit there; what fails is tried again by itself, this only waits a while."""
+        self._start_over()
+        if self._attaching is not None:
+            await asyncio.wait([self._attaching], timeout=self._timeout_s)
+
+    def check(self) -> None:
+        """Called now and then: start over if nothing is asked for, or the broker owes a sign of life."""
+        if not self._next_subject:
+            self._start_over()
+        elif self._asked > 0:
+            now = self._loop.time()
+            is_silent = now - self._heard_at > 3 * self._heartbeat_s + _GRACE_S
+            has_expired = now - self._asked_at > self._expiry_s + _GRACE_S
+            if is_silent or has_expired:
+                _log.warning("The broker is silent about a pull; it starts over.")
+                self._start_over()
+
+    def _start_over(self) -> None:
+        if self._attaching is None and self._connection.is_up and not self.is_closed:
+            self._attaching = self._connection.spawn(self._attach())
+
+    async def _attach(self) -> None:
+        try:
+            while self._connection.is_up and not self.is_closed:
+                try:
+                    await self._attach_once()
+                    return
+                except (ConnectionLost, TimeoutError, ShoalError) as error:
+                    self._num_failures += 1
+                    _log.warning("A pull cannot start and is tried again: %r", error)
+        finally:
+            self._attaching = None
+
+    async def _attach_once(self) -> None:
+        await self._detach()
+        if self._num_failures > 0:
+            longest_s = min(0.05 * 2 ** min(self._num_failures, 10), _MAX_BACKOFF_S)
+            await asyncio.sleep(random.uniform(longest_s / 2, longest_s))  # noqa: S311
+        subject = await self._ensure_consumer()
+        self._inbox_subject = self._connection.new_inbox()
+        self._inbox = await self._connection.subscribe(f"{self._inbox_subject}.*", self._receive, self._timeout_s)
+        if not self._connection.is_up:
+            raise ConnectionLost
+        self._next_subject = subject
+        self._schedule()
+
+    async def _detach(self) -> None:
+        self.detach()
+        inbox, self._inbox = self._inbox, None
+        if inbox is not None:
+            await inbox.close()
+
+    def _schedule(self) -> None:
+        """Ask at the end of this turn of the loop, once for all that was granted in it."""
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            self._loop.call_soon(self._ask)
+
+    def _ask(self) -> None:
+        self._is_scheduled = False
+        missing = self.credit - self._asked
+        # A request costs the broker and us a message: renew when half of the credit is used up, not at each delivery.
+        if missing <= 0 or missing < self._asked or not self._next_subject:
+            return
+        request = {
+            "batch": missing,
+            "expires": int(self._expiry_s * 1e9),
+            "idle_heartbeat": int(self._heartbeat_s * 1e9),
+        }
+        try:
+            self._connection.send(
+                self._next_subject, msgspec.json.encode(request), f"{self._inbox_subject}.{next(self._counter)}"
+            )
+        except ConnectionLost:
+            return
+        self._asked += missing
+        self._asked_at = self._heard_at = self._loop.time()
+
+    def _receive(self, message: Msg) -> None:
+        self._heard_at = self._loop.time()
+        if not message.reply.startswith("$JS.ACK."):
+            self._receive_status(message)
+            return
+        lease = JetStreamLease(self._connection, message)
+        if self.is_closed:
+            lease.nak()
+            return
+        self._num_failures = 0
+        self.credit -= 1
+        self._asked = max(0, self._asked - 1)
+        if self.credit - self._asked >= self._asked:
+            self._schedule()
+        self._on_lease(lease)
+
+    def _receive_status(self, message: Msg) -> None:
+        headers = message.headers or {}
+        status = headers.get("Status", "")
+        if status == "100" or self.is_closed:
+            return
+        missing = headers.get("Nats-Pending-Messages", "")
+        if status in ("404", "408") and missing.isdigit():
+            self._num_failures = 0
+            self._asked = max(0, self._asked - int(missing))
+            self._schedule()
+            return
+        self._num_failures += 1
+        _log.info("A pull starts over, because the broker says: %s %s", status, headers.get("Description", ""))
+        self._start_over()
