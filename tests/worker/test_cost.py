@@ -46,25 +46,28 @@ def test_quantum_holds_the_longest_item_but_never_more_than_the_cap() -> None:
 class Device:
     """Counts the time that it says it took."""
 
-    def __init__(self, cost: CostModel) -> None:
+    def __init__(self, cost: CostModel, max_tokens: int = 10**9) -> None:
         self.cost = cost
+        self.max_tokens = max_tokens
         self.sizes: list[int] = []
 
     async def run(self, num_tokens: int) -> tuple[int, float]:
+        if num_tokens > self.max_tokens:
+            raise MemoryError
         self.sizes.append(num_tokens)
         return num_tokens, self.cost.seconds(num_tokens)
 
 
 async def test_measuring_takes_a_dozen_batches_of_growing_size() -> None:
     device = Device(CostModel(0.001, 1e-5))
-    found = await measure(device.run, max_tokens=32_768)
+    found, _ = await measure(device.run, max_tokens=32_768)
     assert device.sizes == [size for size in SIZES for _ in range(2)]
     assert found.c_s == pytest.approx(1e-5, rel=0.01)
 
 
 async def test_measuring_a_slow_model_stops_before_its_second_is_over() -> None:
     device = Device(CostModel(0.0, 1e-3))
-    found = await measure(device.run, max_tokens=32_768)
+    found, _ = await measure(device.run, max_tokens=32_768)
     assert sum(map(device.cost.seconds, device.sizes)) < 1
     assert found.c_s == pytest.approx(1e-3, rel=0.01)
 
@@ -73,3 +76,14 @@ async def test_measuring_stays_below_the_largest_batch_allowed() -> None:
     device = Device(CostModel(0.001, 1e-5))
     await measure(device.run, max_tokens=100)
     assert max(device.sizes) <= 100
+
+
+async def test_measuring_finds_out_what_does_not_fit_into_memory() -> None:
+    assert await measure(Device(CostModel(0.001, 1e-5)).run, max_tokens=32_768) == (fit_of(4096), 32_768)
+    assert await measure(Device(CostModel(0.001, 1e-5), 300).run, max_tokens=32_768) == (fit_of(256), 256)
+    with pytest.raises(MemoryError):
+        await measure(Device(CostModel(), max_tokens=10).run, max_tokens=32_768)
+
+
+def fit_of(largest: int) -> CostModel:
+    return fit([(size, CostModel(0.001, 1e-5).seconds(size)) for size in SIZES if size <= largest])

@@ -108,6 +108,11 @@ class HostLink:
         await self.stop()
         await self.start()
 
+    def kill(self) -> None:
+        """End a host that hangs, as if it had crashed."""
+        if self._process is not None and self._process.returncode is None:
+            self._process.kill()
+
     async def stop(self) -> None:
         """Close the connection and wait for the host to leave; kill it if it does not within 5 s."""
         if self._connection is not None:
@@ -117,7 +122,7 @@ class HostLink:
                 await asyncio.wait_for(self._process.wait(), STOP_S)
             except TimeoutError:
                 logger.warning("%s does not leave, killing it", self.name)
-                self._process.kill()
+                self.kill()
                 await self._process.wait()
             await self._output
 

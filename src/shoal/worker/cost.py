@@ -61,15 +61,20 @@ def quantum(cost: CostModel, objective_s: float, max_length: int, max_batch_toke
     return min(max(tokens, max_length), max_batch_tokens)
 
 
-async def measure(run: Callable[[int], Awaitable[tuple[int, float]]], max_tokens: int) -> CostModel:
-    """Time about a dozen batches and fit them.
+async def measure(run: Callable[[int], Awaitable[tuple[int, float]]], max_tokens: int) -> tuple[CostModel, int]:
+    """Time about a dozen batches and fit them; returns the fit, and the most tokens that a batch may have.
+
+    That is `max_tokens`, or what did fit into memory before a size that did not.
 
     Each size runs twice: the first warms up its kernels. Sizes grow until the next would leave the time allowed (0.7 s
     in all), so a slow model is measured on small batches only.
 
     Args:
-        run: runs a batch of about so many tokens; returns its true tokens and its seconds.
+        run: runs a batch of about so many tokens; returns its true tokens and its seconds, or raises MemoryError.
         max_tokens: larger batches are not tried.
+
+    Raises:
+        MemoryError: not even the smallest batch fits.
     """
     samples: list[tuple[int, float]] = []
     ends_at = time.monotonic() + MEASURING_S
@@ -78,7 +83,12 @@ async def measure(run: Callable[[int], Awaitable[tuple[int, float]]], max_tokens
         expected_s = 2 * last_s * size / max(last_tokens, 1)
         if samples and (size > max_tokens or time.monotonic() + expected_s > ends_at):
             break
-        for _ in range(2):
-            last_tokens, last_s = await run(size)
-            samples.append((last_tokens, last_s))
-    return fit(samples)
+        try:
+            for _ in range(2):
+                last_tokens, last_s = await run(size)
+                samples.append((last_tokens, last_s))
+        except MemoryError:
+            if not samples:
+                raise
+            return fit(samples), last_tokens
+    return fit(samples), max_tokens

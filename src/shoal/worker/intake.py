@@ -6,6 +6,7 @@ It decides how much this worker takes (about two quanta: what runs and what is r
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Executor
@@ -34,10 +35,6 @@ MAX_CREDIT = 256
 
 Items = list[str | list[int]]
 _decode = {"json": msgspec.json.Decoder(Items).decode, "msgpack": msgspec.msgpack.Decoder(Items).decode}
-_split = {
-    "json": msgspec.json.Decoder(list[msgspec.Raw]).decode,
-    "msgpack": msgspec.msgpack.Decoder(list[msgspec.Raw]).decode,
-}
 _decode_one = {
     "json": msgspec.json.Decoder(str | list[int]).decode,
     "msgpack": msgspec.msgpack.Decoder(str | list[int]).decode,
@@ -169,14 +166,24 @@ def _items(chunk: Chunk) -> Items:
     """
     try:
         items = _decode[chunk.items_format](chunk.items)
-    except msgspec.MsgspecError:
-        for index, raw in enumerate(_split[chunk.items_format](chunk.items), chunk.first_item):
-            try:
-                _decode_one[chunk.items_format](raw)
-            except msgspec.MsgspecError as error:
-                what = "is neither valid Unicode text nor a list of token ids"
-                raise InvalidRequest(f"input[{index}] {what}: {error}", param=f"input[{index}]") from None
-        raise
+    except msgspec.MsgspecError as error:
+        raise _name_culprit(chunk, error) from None
     if len(items) != chunk.num_items:
         raise InternalError(f"the chunk announces {chunk.num_items} items and holds {len(items)}")
     return items
+
+
+def _name_culprit(chunk: Chunk, error: msgspec.MsgspecError) -> InvalidRequest:
+    """Decode the items one by one to find out which one it was."""
+    if chunk.items_format == "msgpack":
+        pieces = [bytes(raw) for raw in msgspec.msgpack.decode(chunk.items, type=list[msgspec.Raw])]
+    else:  # the standard library lets half a surrogate pair through, and bytes that are no UTF-8 as if they were such
+        values = json.loads(chunk.items.decode(errors="surrogateescape"))
+        pieces = [json.dumps(value).encode() for value in values]
+    for index, piece in enumerate(pieces, chunk.first_item):
+        try:
+            _decode_one[chunk.items_format](piece)
+        except msgspec.MsgspecError as found:
+            what = "is neither valid Unicode text nor a list of token ids"
+            return InvalidRequest(f"input[{index}] {what}: {found}", param=f"input[{index}]")
+    return InvalidRequest(f"input is malformed: {error}", param="input")

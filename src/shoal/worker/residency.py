@@ -167,16 +167,12 @@ class Residency:
             asyncio.to_thread(open_adapter, spec, truncates=self._settings.truncate),
             self._link.load(source.card.id, spec, self._settings.runtime, self._options),
         )
-        cost = await self._measure(spec, adapter)
-        tokens = quantum(
-            cost,
-            self._settings.latency_objective_ms / 1000,
-            spec.tokenization.max_length,
-            self._settings.max_batch_tokens,
-        )
+        cost, max_tokens = await self._measure(spec, adapter)
+        objective_s = self._settings.latency_objective_ms / 1000
+        tokens = quantum(cost, objective_s, spec.tokenization.max_length, max_tokens)
         return Model(spec, adapter, facts, cost, tokens, time.monotonic() - started)
 
-    async def _measure(self, spec: ModelSpec, adapter: Adapter) -> CostModel:
+    async def _measure(self, spec: ModelSpec, adapter: Adapter) -> tuple[CostModel, int]:
         async def run(num_tokens: int) -> tuple[int, float]:
             item_tokens = min(num_tokens, MEASURED_ITEM_TOKENS, spec.tokenization.max_length)
             num_items = min(max(1, num_tokens // item_tokens), self._settings.max_batch_items)

@@ -37,6 +37,9 @@ logger = logging.getLogger(__name__)
 LEAD_S = 0.002
 """A partial batch leaves so long before the running one is expected to end."""
 
+HANG_S = 60.0
+"""A batch that takes so much longer than expected counts as a crash: the host is killed."""
+
 MAX_IN_FLIGHT = 2
 MAX_CRASHES = 2
 HEAD_START: dict[Priority, float] = {"interactive": 1.0, "default": 0.0, "bulk": -2.0}
@@ -80,6 +83,7 @@ class Sidecar:
         self._busy_until = 0.0
         self._timer: asyncio.TimerHandle | None = None
         self._is_paused = False
+        self._is_pump_due = False
         self._keep_alive_s = queue_settings.lease_s / 3
         self._keeper = self._loop.call_later(self._keep_alive_s, self._keep_leases)
         self.num_batches = 0
@@ -100,12 +104,19 @@ class Sidecar:
             cost_s = model.cost.c_s * prepared.cost
             item = WorkItem(work, index, prepared, virtual_start(work.received_at - head_start_s, cost_s))
             model.waiting.add(item, item.start)
-        self.pump()
+        self._pump_soon()
 
     # Schedule
 
+    def _pump_soon(self) -> None:
+        """Pump once all that arrived in this turn of the event loop is in: what comes together should go together."""
+        if not self._is_pump_due:
+            self._is_pump_due = True
+            self._loop.call_soon(self.pump)
+
     def pump(self) -> None:
         """Send the device what it should have now."""
+        self._is_pump_due = False
         while (batch := self._next_batch()) is not None:
             self._launch(batch)
 
@@ -236,8 +247,11 @@ class Sidecar:
                 self.replies.refuse(work, error)
 
     def _keep_leases(self) -> None:
-        """Tell the queue that we are at it still, for all that is open and has time left."""
+        """Tell the queue that we are at it still, for all that is open and has time left. Also look for a hung host."""
         now = self._loop.time()
+        if self._in_flight and now > self._busy_until + HANG_S:
+            logger.error("A batch takes over %g s longer than expected; killing the runtime host", HANG_S)
+            self._link.kill()
         for work in self.replies:
             if work.deadline <= now:
                 self.replies.expire(work)
