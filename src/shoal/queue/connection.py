@@ -62,6 +62,14 @@ class Subscription:
         self._sink = _Sink(on_message)
         self._inner: Any = None
 
+    @property
+    def is_attached(self) -> bool:
+        return self._inner is not None
+
+    def detach(self) -> None:
+        """The client is gone for good."""
+        self._inner = None
+
     async def attach(self, client: Client) -> None:
         """Subscribe with `client`."""
         self._inner = await client.subscribe(self._subject, future=cast(Any, self._sink))
@@ -251,11 +259,17 @@ class Connection:
                 max_outstanding_pings=2,
                 pending_size=0,
             )
-            for subscription in list(self.subscriptions):
-                await subscription.attach(client)
+            for subscription in self.subscriptions:
+                subscription.detach()
+            await self._attach_subscriptions()
         except BaseException:
             await client.close()
             raise
+
+    async def _attach_subscriptions(self) -> None:
+        """Subscribe what is not subscribed; what was, nats-py puts back itself when it reconnects."""
+        while missing := [subscription for subscription in self.subscriptions if not subscription.is_attached]:
+            await missing[0].attach(self._client)
 
     async def _note_error(self, error: Exception) -> None:
         self._reason = str(error) or type(error).__name__
@@ -265,7 +279,7 @@ class Connection:
         self._lose()
 
     async def _reconnected(self) -> None:
-        # nats-py put back the subscriptions that it had.
+        await self._attach_subscriptions()
         self._regain()
 
     def _lose(self) -> None:
@@ -309,7 +323,8 @@ class Connection:
 
     async def _reopen(self) -> None:
         """nats-py closes for good when the server answers with an error, such as a token that is no longer right."""
-        _log.error("The queue at %s ended the connection: %s. Connecting anew.", self._where, self._reason)
+        reason = self._client.last_error or "no reason given"
+        _log.error("The queue at %s ended the connection: %s. Connecting anew.", self._where, reason)
         try:
             await self._connect()
         finally:

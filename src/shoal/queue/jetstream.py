@@ -169,7 +169,7 @@ class JetStreamQueue:
             if error.code in _NOT_FOUND:
                 return held
             raise
-        return max(0, held - int(consumer["num_ack_pending"]))
+        return int(consumer["num_pending"])
 
     def send(self, address: Address, body: bytes) -> None:
         if len(body) > self.max_message_bytes:
