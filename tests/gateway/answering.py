@@ -1,4 +1,4 @@
-"""A worker without a model: decodes chunks, answers with vectors that depend on the text alone, and does as it is told."""
+"""A worker without a model: it answers with vectors that depend on the text alone, and misbehaves when told to."""
 
 from __future__ import annotations
 
@@ -29,7 +29,12 @@ from shoal.types import (
 )
 
 PLAIN = ModelCard(
-    id="org/plain-model", operations=("embed",), dimensions=8, max_length=16, aliases=("plain",), prompts={"query": "q: "}
+    id="org/plain-model",
+    operations=("embed",),
+    dimensions=8,
+    max_length=16,
+    aliases=("plain",),
+    prompts={"query": "q: "},
 )
 NESTED = ModelCard(id="org/nested", operations=("embed",), dimensions=8, max_length=64, matryoshka_dimensions=(8, 4))
 MUTE = ModelCard(id="org/mute", operations=(), dimensions=1, max_length=16)

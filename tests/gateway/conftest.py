@@ -9,8 +9,8 @@ from typing import Any
 
 import httpx
 import pytest
-from gateway.answering import AnsweringWorker
 
+from gateway.answering import AnsweringWorker
 from shoal.gateway import Gateway
 from shoal.gateway.server import Server
 from shoal.queue.base import Queue
@@ -58,7 +58,10 @@ async def running() -> AsyncIterator[Running]:
         yield started
 
 
+Start = Callable[..., contextlib.AbstractAsyncContextManager[Running]]
+
+
 @pytest.fixture
-def start_gateway() -> Callable[..., contextlib.AbstractAsyncContextManager[Running]]:
+def start_gateway() -> Start:
     """To start one with other settings or another queue."""
     return running_gateway

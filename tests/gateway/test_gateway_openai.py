@@ -8,6 +8,7 @@ import base64
 import numpy as np
 import openai
 import pytest
+
 from gateway.answering import num_tokens, vector
 from gateway.conftest import Running
 
@@ -51,7 +52,9 @@ async def test_base64_is_little_endian_float32(running: Running) -> None:
 
 async def test_null_is_absent_and_unknown_fields_are_ignored(running: Running) -> None:
     plain = await running.embed(input="x")
-    same = await running.embed(input="x", encoding_format=None, dimensions=None, user=None, truncate=None, extra={"a": 1})
+    same = await running.embed(
+        input="x", encoding_format=None, dimensions=None, user=None, truncate=None, extra={"a": 1}
+    )
     assert plain.status_code == same.status_code == 200
     assert plain.json() == same.json()
 
