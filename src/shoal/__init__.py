@@ -9,7 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from shoal.client import AsyncClient, Client, EmbedResult, Health
+    from shoal.client import AsyncClient, Client, EmbedResult, Health, ServedModel
     from shoal.errors import (
         ContextLengthExceeded,
         DeadlineExceeded,
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
         UnsupportedMediaType,
         UnsupportedOperation,
     )
-    from shoal.types import ModelCard
 
 __version__ = "0.1.0"
 
@@ -41,10 +40,10 @@ __all__ = [
     "InternalError",
     "InvalidRequest",
     "MethodNotAllowed",
-    "ModelCard",
     "ModelRefused",
     "NotReady",
     "Overloaded",
+    "ServedModel",
     "ShoalError",
     "TooLarge",
     "Unauthorized",
@@ -55,15 +54,14 @@ __all__ = [
     "__version__",
 ]
 
-_HOMES = dict.fromkeys(("AsyncClient", "Client", "EmbedResult", "Health"), "shoal.client") | {
-    "ModelCard": "shoal.types"
-}
+_OF_CLIENT = {"AsyncClient", "Client", "EmbedResult", "Health", "ServedModel"}
 
 
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(_HOMES.get(name, "shoal.errors")), name)
+    home = "shoal.client" if name in _OF_CLIENT else "shoal.errors"
+    value = getattr(importlib.import_module(home), name)
     globals()[name] = value
     return value
 

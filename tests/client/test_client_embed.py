@@ -7,7 +7,6 @@ import pytest
 
 import shoal
 from client.wire_server import DIMENSIONS, Meeting, WireServer, answer, refuse_text, vector_of
-from shoal.types import ModelCard
 
 
 async def test_texts_become_vectors(server: WireServer, connect):
@@ -127,7 +126,7 @@ async def test_what_is_no_text_is_refused_by_name(server: WireServer, connect, t
 
 
 async def test_model_need_not_be_named_where_there_is_one(server: WireServer, connect):
-    server.cards = [ModelCard("one", ("embed",), 4, 8), ModelCard("two", ("embed",), 4, 8)]
+    server.cards = [shoal.ServedModel("one", ("embed",), 4, 8), shoal.ServedModel("two", ("embed",), 4, 8)]
     client = connect()
     with pytest.raises(shoal.InvalidRequest, match="serves one, two") as caught:
         await client.embed("x")
@@ -135,7 +134,7 @@ async def test_model_need_not_be_named_where_there_is_one(server: WireServer, co
     server.cards = []
     with pytest.raises(shoal.InvalidRequest, match="serves none yet"):
         await client.embed("x")
-    server.cards = [ModelCard("only", ("embed",), 4, 8)]
+    server.cards = [shoal.ServedModel("only", ("embed",), 4, 8)]
     assert (await client.embed("x")).model == "only"
 
 

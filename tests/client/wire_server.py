@@ -20,8 +20,9 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from shoal.client import ServedModel
 from shoal.errors import InvalidRequest, ShoalError
-from shoal.types import EmbedReply, ModelCard, encode
+from shoal.types import EmbedReply, encode
 
 DIMENSIONS = 12
 MSGPACK = "application/msgpack"
@@ -50,8 +51,8 @@ class WireServer:
     url: str = ""
     script: deque[Act] = dataclasses.field(default_factory=deque)
     received: list[tuple[dict[str, Any], dict[str, str]]] = dataclasses.field(default_factory=list)
-    cards: list[ModelCard] = dataclasses.field(
-        default_factory=lambda: [ModelCard("tiny", ("embed",), DIMENSIONS, 512, aliases=("little",))]
+    cards: list[ServedModel] = dataclasses.field(
+        default_factory=lambda: [ServedModel("tiny", ("embed",), DIMENSIONS, 512, aliases=("little",), state="ready")]
     )
     not_ready: ShoalError | None = None
     always: Act | None = None

@@ -113,7 +113,9 @@ def _source(texts: tuple[str, ...], file: Path | None, field: str | None) -> Tex
         return Arguments(texts)
     if file is None and not is_dash and stdin.isatty():
         raise click.UsageError("No texts: give some, a --file, or pipe them in.")
-    return open_lines(None if file == Path("-") else file, field, stdin)
+    lines = open_lines(None if file == Path("-") else file, field, stdin)
+    click.get_current_context().call_on_close(lines.close)
+    return lines
 
 
 def _check(output: Path | None, keep_going: bool) -> None:

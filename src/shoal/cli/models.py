@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from shoal.cli.options import Command, settings
 from shoal.settings import ClientSettings, ModelSettings
 
 if TYPE_CHECKING:
     from shoal.catalog.spec import ModelSpec
-    from shoal.types import ModelCard
+    from shoal.client import ServedModel
 
 __all__ = ["models"]
 
@@ -26,9 +27,9 @@ def models() -> None:
 
 @models.command("list", cls=Command)
 @click.option("--json", "is_json", is_flag=True, help="Print JSON.")
-@settings(server=ClientSettings)
-def list_models(is_json: bool, server: ClientSettings) -> None:
-    """List the models that a running server serves.
+@settings(server=ClientSettings, models_settings=ModelSettings)
+def list_models(is_json: bool, server: ClientSettings, models_settings: ModelSettings) -> None:
+    """List the models that a running server serves; if there is none, those that the catalog knows.
 
     \b
     shoal models list
@@ -37,29 +38,60 @@ def list_models(is_json: bool, server: ClientSettings) -> None:
     import msgspec
 
     from shoal.client import Client
+    from shoal.errors import NotReady
 
-    with Client(server.url, api_key=server.api_key, max_retries=1) as client:
-        cards = client.models()
+    is_chosen = click.get_current_context().get_parameter_source("url") != ParameterSource.DEFAULT
+    try:
+        with Client(server.url, api_key=server.api_key, max_retries=0) as client:
+            found = client.models()
+    except NotReady:
+        if is_chosen:
+            raise
+        click.echo(f"No server answers at {server.url}. Models that this installation knows:", err=True)
+        found = _known(models_settings)
     if is_json:
-        click.echo(msgspec.json.format(msgspec.json.encode(cards)))
+        click.echo(msgspec.json.format(msgspec.json.encode(found)))
     else:
-        _print_table(cards)
+        _print_table(found)
 
 
-def _print_table(cards: Iterable[ModelCard]) -> None:
+def _known(models_settings: ModelSettings) -> list[ServedModel]:
+    from shoal.catalog import entries, local_names
+    from shoal.client import ServedModel
+
+    known = [
+        ServedModel(
+            entry.id,
+            ("embed",),
+            entry.dimensions,
+            entry.max_length,
+            aliases=entry.aliases,
+            matryoshka_dimensions=entry.matryoshka_dimensions,
+            prompts=entry.prompts,
+            licence=entry.licence,
+        )
+        for entry in entries()
+    ]
+    return known + [ServedModel(name, ("embed",), 0, 0) for name in local_names(models_settings)]
+
+
+def _print_table(found: Sequence[ServedModel]) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    table = Table("model", "operations", "dimensions", "tokens", "prompts", "also called", box=None)
-    for card in cards:
-        table.add_row(
-            card.id,
-            ", ".join(card.operations),
-            f"{card.dimensions or ''}",
-            f"{card.max_length or ''}",
-            ", ".join(card.prompts),
-            ", ".join(card.aliases),
-        )
+    columns = {
+        "model": [model.id for model in found],
+        "state": [model.state for model in found],
+        "operations": [", ".join(model.operations) for model in found],
+        "dimensions": [f"{model.dimensions or ''}" for model in found],
+        "max length": [f"{model.max_length or ''}" for model in found],
+        "prompts": [", ".join(model.prompts) for model in found],
+        "also called": [", ".join(model.aliases) for model in found],
+    }
+    shown = {name: cells for name, cells in columns.items() if any(cells)}
+    table = Table(*shown, box=None)
+    for row in zip(*shown.values(), strict=True):
+        table.add_row(*row)
     # Nobody sees the edge of a pipe: lines are not to be cut there.
     Console(width=None if sys.stdout.isatty() else 1000, highlight=False).print(table)
 
@@ -130,12 +162,12 @@ def pull(names: tuple[str, ...], models_settings: ModelSettings) -> None:
     """
     from rich.console import Console
 
-    from shoal.catalog import resolve
+    from shoal import catalog
 
     console = Console(stderr=True)
     for name in names:
         # The hub's own bars show each file; this line shows that something happens between them.
         with console.status(f"fetching {name}"):
-            spec = resolve(name, models_settings)
+            spec = catalog.pull(name, models_settings)
         size_bytes = sum(Path(path).stat().st_size for path in spec.weights)
         click.echo(f"{spec.id}: {size_bytes / 1e6:,.0f} MB of weights in {spec.directory}")

@@ -80,6 +80,10 @@ class Lines:
             except InvalidRequest as error:
                 yield Line(number, error=error)
 
+    def close(self) -> None:
+        """Close the stream."""
+        self._stream.close()
+
     def _text(self, raw: bytes, *, is_first: bool) -> str:
         try:
             text = raw.decode("utf-8-sig" if is_first else "utf-8")

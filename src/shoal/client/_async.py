@@ -10,7 +10,7 @@ from typing import Any, Literal, Self
 
 import httpx
 
-from shoal.client.result import EmbedResult, Health
+from shoal.client.result import EmbedResult, Health, ServedModel
 from shoal.client.retry import Patience
 from shoal.client.split import Item, items_of, size_bytes, split
 from shoal.client.tasks import AsyncTasks
@@ -25,7 +25,7 @@ from shoal.client.wire import (
 )
 from shoal.errors import InvalidRequest, ShoalError
 from shoal.settings import ClientSettings, from_environment
-from shoal.types import DType, EmbedReply, ModelCard
+from shoal.types import DType, EmbedReply
 
 __all__ = ["AsyncClient"]
 
@@ -150,7 +150,7 @@ class AsyncClient:
         calls = self._embed_calls(tasks, items, fields, self._timeout_s if timeout_s is None else timeout_s)
         return EmbedResult.from_replies(await tasks.results(calls))
 
-    async def models(self) -> list[ModelCard]:
+    async def models(self) -> list[ServedModel]:
         """The models that the server serves."""
         return read_models(await self._send(AsyncTasks(1), "GET", "/v1/models", None, self._timeout_s))
 

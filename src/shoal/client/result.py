@@ -11,9 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from shoal.errors import InternalError
-from shoal.types import DType, EmbedReply
+from shoal.types import DType, EmbedReply, ModelCard
 
-__all__ = ["EmbedResult", "Health"]
+__all__ = ["EmbedResult", "Health", "ServedModel"]
 
 _STORED: dict[DType, str] = {"float32": "<f4", "float16": "<f2", "int8": "|i1", "binary": "|u1"}
 
@@ -25,6 +25,12 @@ class Health:
     is_alive: bool
     is_ready: bool
     message: str = ""
+
+
+class ServedModel(ModelCard, frozen=True):
+    """A model that a server serves: its card, and whether it is `ready`, `loading`, `failed` or `cold` (not loaded)."""
+
+    state: str = ""
 
 
 @dataclasses.dataclass(frozen=True)

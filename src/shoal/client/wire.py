@@ -14,6 +14,7 @@ from typing import Any
 import httpx
 import msgspec
 
+from shoal.client.result import ServedModel
 from shoal.client.split import Item
 from shoal.errors import (
     DeadlineExceeded,
@@ -29,7 +30,7 @@ from shoal.errors import (
     UnknownRoute,
     UnsupportedMediaType,
 )
-from shoal.types import EmbedReply, ErrorBody, ModelCard, encode
+from shoal.types import EmbedReply, ErrorBody, encode
 
 __all__ = [
     "MSGPACK",
@@ -97,8 +98,8 @@ def read_embed_reply(response: httpx.Response) -> EmbedReply:
         raise _strange(response) from error
 
 
-def read_models(response: httpx.Response) -> list[ModelCard]:
-    """The cards of /v1/models; a server that only speaks OpenAI's shape gives names alone.
+def read_models(response: httpx.Response) -> list[ServedModel]:
+    """The entries of /v1/models; a server that only speaks OpenAI's shape gives names alone.
 
     Raises:
         InternalError: it is not a list of models.
@@ -106,7 +107,7 @@ def read_models(response: httpx.Response) -> list[ModelCard]:
     unknown = {"operations": (), "dimensions": 0, "max_length": 0}
     try:
         entries = msgspec.json.decode(response.content)["data"]
-        return [msgspec.convert({**unknown, **entry}, ModelCard) for entry in entries]
+        return [msgspec.convert({**unknown, **entry}, ServedModel) for entry in entries]
     except (msgspec.MsgspecError, KeyError, TypeError) as error:
         raise _strange(response) from error
 
