@@ -1,0 +1,73 @@
+"""Both clients and `shoal embed` against `shoal serve` itself, with the fake runtime."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+import shoal
+from e2e.running import running, serving
+from shoal.client.wire import place_of
+
+MODEL = "fake:small"
+TEXTS = [f"text {number} " + "and more words " * (number % 9) for number in range(400)]
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    with serving(MODEL, "--runtime", "fake") as (_, url):
+        yield url
+
+
+async def test_a_split_list_equals_its_texts_one_by_one(url: str, connect):
+    client = connect(url, batch_items=32)
+    together = await client.embed(TEXTS)
+    for number in (0, 31, 32, 399):
+        alone = await client.embed(TEXTS[number])
+        np.testing.assert_allclose(together.vectors[number], alone.vectors[0], atol=1e-6)
+        assert together.num_tokens[number] == alone.num_tokens[0] > 1
+    assert len(np.unique(together.vectors, axis=0)) == len(TEXTS)
+    assert together.times["total_ms"] > 0
+    assert not any(together.truncated)
+
+
+@pytest.mark.parametrize(("dtype", "likeness"), [("float16", 0.999999), ("int8", 0.999), ("binary", 0.6)])
+async def test_dtypes(url: str, connect, dtype: str, likeness: float):
+    client = connect(url, batch_items=50)
+    exact = (await client.embed(TEXTS)).vectors
+    small = await client.embed(TEXTS, dtype=dtype)
+    assert small.stored.nbytes < exact.nbytes
+    lengths = np.linalg.norm(exact, axis=1) * np.linalg.norm(small.vectors, axis=1)
+    assert ((exact * small.vectors).sum(axis=1) / lengths).min() > likeness
+
+
+async def test_models_and_health(url: str, connect):
+    client = connect(url)
+    (model,) = await client.models()
+    assert (model.state, model.dimensions, model.operations) == ("ready", 8, ("embed",))
+    assert (await client.health()).is_ready
+    assert (await client.embed("x")).model == model.id
+
+
+async def test_errors(url: str, connect):
+    client = connect(url, batch_items=10)
+    with pytest.raises(shoal.UnknownModel):
+        await client.embed("x", "no such model")
+    with pytest.raises(shoal.InvalidRequest) as caught:
+        await client.embed("x", dimensions=10_000)
+    assert caught.value.param == "dimensions"
+    with pytest.raises(shoal.ContextLengthExceeded) as caught:
+        await client.embed([*TEXTS[:25], "word " * 2000, "x"], truncate=False)
+    assert place_of(caught.value) == 25
+    assert "input[25]" in caught.value.message
+    cut = await client.embed([*TEXTS[:25], "word " * 2000, "x"], truncate=True)
+    assert cut.truncated == [False] * 25 + [True, False]
+
+
+def test_the_command_line(url: str):
+    with running("embed", "a", "b", "--url", url) as command:
+        assert command.process.wait(30) == 0
+    with running("models", "list", "--url", url, "--json") as command:
+        assert command.process.wait(30) == 0
