@@ -59,7 +59,7 @@ class NativeReply(msgspec.Struct):
     model: str
     dtype: Literal["float32", "float16", "int8", "binary"]
     dimensions: int
-    embeddings: Annotated[list[list[float]] | list[str], Meta(description="Numbers, or base64 of each row's bytes.")]
+    embeddings: Annotated[list[list[float] | str], Meta(description="Numbers, or base64 of each row's bytes.")]
     num_tokens: Annotated[list[int], Meta(description="Tokens really run, an entry a text.")]
     truncated: Annotated[list[bool], Meta(description="Whether each text was cut.")]
     usage: NativeUsage
