@@ -83,21 +83,25 @@ class HostLink:
         ours, theirs = socket.socketpair()
         for end in (ours, theirs):
             end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SOCKET_BUFFER_BYTES)
-        with theirs:
-            command = [sys.executable, "-m", "shoal.runtimes.host"]
-            command += ["--socket", str(theirs.fileno()), "--parent", str(os.getpid())]
-            try:
-                self._process = await asyncio.create_subprocess_exec(
-                    *command, stdin=DEVNULL, stdout=PIPE, stderr=STDOUT, pass_fds=[theirs.fileno()]
-                )
-            except OSError:
-                ours.close()
-                raise
-        ours.setblocking(False)
+        try:
+            await self._start_with(ours, theirs)
+        except BaseException:  # cancelled, too: the host reads the end of the stream and leaves
+            ours.close()
+            raise
+        finally:
+            theirs.close()
+        self._started_at = time.monotonic()
+
+    async def _start_with(self, ours: socket.socket, theirs: socket.socket) -> None:
+        command = [sys.executable, "-m", "shoal.runtimes.host"]
+        command += ["--socket", str(theirs.fileno()), "--parent", str(os.getpid())]
+        self._process = await asyncio.create_subprocess_exec(
+            *command, stdin=DEVNULL, stdout=PIPE, stderr=STDOUT, pass_fds=[theirs.fileno()]
+        )
         self._output = asyncio.create_task(self._log_output(self._process.stdout))
+        ours.setblocking(False)
         loop = asyncio.get_running_loop()
         _, self._connection = await loop.create_unix_connection(lambda: _Connection(self.on_exit), sock=ours)
-        self._started_at = time.monotonic()
 
     async def restart(self) -> None:
         """Start again after a death: at once the first time, then after pauses that double from 0.1 s to 10 s."""

@@ -81,6 +81,7 @@ class Sidecar:
         self._in_flight: list[Batch] = []
         self._again: deque[Batch] = deque()
         self._busy_until = 0.0
+        self._lead_starts_at = 0.0
         self._timer: asyncio.TimerHandle | None = None
         self._is_paused = False
         self._is_pump_due = False
@@ -126,20 +127,36 @@ class Sidecar:
         if self._again:
             return self._again.popleft()
         model = min(self.models.values(), key=lambda model: model.waiting.head, default=None)
-        if model is None or not model.waiting or (self._in_flight and not self._may_send_ahead(model)):
+        if model is None or not model.waiting:
+            return None
+        if self._in_flight and not self._is_full(model) and self._loop.time() < self._lead_starts_at:
+            self._wake_at_lead()
             return None
         picked = model.waiting.take(self._loop.time(), model.quantum_tokens, self._settings.max_batch_items)
         for item in picked.expired:
             self.replies.expire(item.work)
         return Batch(model, picked.batch)
 
-    def _may_send_ahead(self, model: Model) -> bool:
-        is_full = model.waiting.tokens >= model.quantum_tokens or len(model.waiting) >= self._settings.max_batch_items
-        return is_full or self._loop.time() >= self._busy_until - self._lead_s()
+    def _is_full(self, model: Model) -> bool:
+        max_items = self._settings.max_batch_items
+        return model.waiting.tokens >= model.quantum_tokens or len(model.waiting) >= max_items
 
-    def _lead_s(self) -> float:
-        running = self._in_flight[0]
-        return min(LEAD_S, running.model.cost.seconds(running.num_tokens) / 2)
+    def _expect_end(self, busy_until: float) -> None:
+        """Note when the running batch should end; shortly before, a partial one may follow it."""
+        self._busy_until = busy_until
+        if self._in_flight:
+            self._lead_starts_at = busy_until - min(LEAD_S, self._in_flight[0].expected_s / 2)
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _wake_at_lead(self) -> None:
+        if self._timer is None:
+            self._timer = self._loop.call_at(self._lead_starts_at, self._start_lead)
+
+    def _start_lead(self) -> None:
+        self._lead_starts_at = self._loop.time()  # a timer may come a little early
+        self.pump()
 
     # Run
 
@@ -155,11 +172,10 @@ class Sidecar:
             self._isolate(batch, error)
             return
         self._in_flight.append(batch)
-        self._busy_until = max(now, self._busy_until) + batch.model.cost.seconds(batch.num_tokens)
+        self._expect_end(max(now, self._busy_until) + batch.expected_s)
         self.num_batches += 1
         self.num_items += len(batch.items)
         self._link.run(batch.model.id, features).add_done_callback(partial(self._landed, batch))
-        self._wake_before_end()
 
     def _without_expired(self, batch: Batch, now: float) -> Batch:
         if all(item.deadline > now for item in batch.items):
@@ -169,13 +185,6 @@ class Sidecar:
                 self.replies.expire(item.work)
         return Batch(batch.model, [item for item in batch.items if item.deadline > now])
 
-    def _wake_before_end(self) -> None:
-        """Pump again shortly before the running batch ends: that is when a partial one may follow it."""
-        if self._timer is not None:
-            self._timer.cancel()
-        if len(self._in_flight) == 1:
-            self._timer = self._loop.call_at(self._busy_until - self._lead_s(), self.pump)
-
     # Reply
 
     def _landed(self, batch: Batch, future: asyncio.Future[tuple[Arrays, float]]) -> None:
@@ -183,15 +192,14 @@ class Sidecar:
             future.exception()
             return
         self._in_flight.remove(batch)
-        now = self._loop.time()
-        self._busy_until = now + sum(other.model.cost.seconds(other.num_tokens) for other in self._in_flight)
-        self._wake_before_end()
+        self._expect_end(self._loop.time() + sum(other.expected_s for other in self._in_flight))
         error = future.exception()
         if isinstance(error, Exception):
             self._isolate(batch, error)
         self.pump()  # the device first, the replies while it runs
         if error is None:
             arrays, seconds = future.result()
+            batch.model.observe(batch.num_tokens, seconds)
             self.replies.collect(batch, arrays, seconds)
         self._intake.top_up()
 

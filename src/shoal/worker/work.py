@@ -21,6 +21,8 @@ __all__ = ["Batch", "Model", "Work", "WorkItem"]
 
 MEAN_WEIGHT = 0.1
 LEAST_SECONDS_PER_TOKEN = 1e-9
+LEAST_BATCH_S = 1e-5
+MAX_PACE = 5.0
 
 
 class Model:
@@ -31,6 +33,7 @@ class Model:
         waiting: prepared items that wait for the device.
         pulls: standing pulls, by priority.
         held_tokens: tokens of all chunks on loan, those on the device included.
+        pace: moving mean of how much longer batches take than measured at load; the host may share its cores with us.
         tokens_per_chunk: moving mean; a chunk is about a quantum until the first ones have come.
         is_open: whether it still takes chunks.
     """
@@ -53,6 +56,7 @@ class Model:
         self.waiting: Waiting[WorkItem] = Waiting()
         self.pulls: dict[str, Pull] = {}
         self.held_tokens = 0
+        self.pace = 1.0
         self.tokens_per_chunk = float(quantum_tokens)
         self.is_open = True
 
@@ -84,6 +88,15 @@ class Model:
             device=self.facts.device,
             precision=self.facts.precision,
         )
+
+    def expected_s(self, num_tokens: int) -> float:
+        """Seconds that a batch of so many tokens should take now."""
+        return self.cost.seconds(num_tokens) * self.pace
+
+    def observe(self, num_tokens: int, seconds: float) -> None:
+        """Let a batch's true duration into the pace."""
+        ratio = seconds / max(self.cost.seconds(num_tokens), LEAST_BATCH_S)
+        self.pace += MEAN_WEIGHT * (min(ratio, MAX_PACE) - self.pace)
 
     def count_chunk(self, num_tokens: int) -> None:
         """Let a chunk's true size into the moving mean."""
@@ -184,6 +197,11 @@ class Batch:
         self.model = model
         self.items = items
         self.num_tokens = sum(item.cost for item in items)
+
+    @property
+    def expected_s(self) -> float:
+        """Seconds that it should take."""
+        return self.model.expected_s(self.num_tokens)
 
     def halves(self) -> tuple[Batch, Batch]:
         """Two batches of half the items each."""
