@@ -7,19 +7,18 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hub_standin import COMMIT, lay_out_cache, serve_hub
-from tiny_models import TinyModel
 
+from hub_standin import COMMIT, lay_out_cache, serve_hub
 from shoal.catalog import entries, fake_spec, local_names, near_names, resolve
 from shoal.catalog.entries import Entry, load_entry
 from shoal.errors import ModelRefused, UnknownModel
 from shoal.settings import ModelSettings
+from tiny_models import TinyModel
 
 TINY = "some-org/tiny-bert"
 DEMO = "sentence-transformers/all-MiniLM-L6-v2"

@@ -58,24 +58,30 @@ def finish_vectors(raw: npt.NDArray[Any], options: EmbedOptions, *, is_normalize
         InternalError: a row is not finite or has no length; names the row.
     """
     vectors: Matrix = np.asarray(raw, np.float32)
-    _require_sound(vectors)
+    lengths = _sound_lengths(vectors)
     wants_unit = is_normalized if options.normalize is None else options.normalize
     is_cut = options.dimensions is not None and options.dimensions < vectors.shape[1]
     if is_cut:
         vectors = vectors[:, : options.dimensions]
+        lengths = _sound_lengths(vectors)
     if wants_unit and (is_cut or not is_normalized):
-        vectors = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+        vectors = (vectors / lengths[:, None]).astype(np.float32)
     data, scales = _QUANTIZERS[options.dtype](vectors)
     return Vectors(np.ascontiguousarray(data), vectors.shape[1], scales)
 
 
-def _require_sound(vectors: Matrix) -> None:
-    """One pass: a sum of squares is neither 0 nor infinite nor NaN exactly if the row is sound."""
-    squares = np.einsum("ij,ij->i", vectors, vectors, dtype=np.float64)
-    if not np.isfinite(squares).all() or not squares.all():
-        row = int(np.flatnonzero(~np.isfinite(squares) | (squares == 0))[0])
-        what = "has no length" if squares[row] == 0 else "is not finite"
+def _sound_lengths(vectors: Matrix) -> npt.NDArray[np.float64]:
+    """L2 length of each row; in float64, where no square of a float32 overflows or vanishes.
+
+    Raises:
+        InternalError: a row is not finite or has no length.
+    """
+    lengths = np.sqrt(np.einsum("ij,ij->i", vectors, vectors, dtype=np.float64))
+    if not np.isfinite(lengths).all() or not lengths.all():
+        row = int(np.flatnonzero(~np.isfinite(lengths) | (lengths == 0))[0])
+        what = "has no length" if lengths[row] == 0 else "is not finite"
         raise InternalError(f"The model's vector for row {row} {what}.", param=f"row {row}")
+    return np.asarray(lengths, np.float64)
 
 
 def _as_float32(vectors: Matrix) -> tuple[npt.NDArray[Any], None]:
