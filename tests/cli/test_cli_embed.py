@@ -247,6 +247,14 @@ def test_parquet_without_pyarrow(server: WireServer, run_shoal, tmp_path: Path, 
     assert not list(tmp_path.iterdir())
 
 
+def test_a_damaged_archive(server: WireServer, run_shoal, tmp_path: Path):
+    source = tmp_path / "corpus.txt.gz"
+    source.write_bytes(gzip.compress(b"text\n" * 100)[:-9])
+    done = run_shoal("embed", "-f", source, "--url", server.url)
+    assert done.exit_code == 1
+    assert f"error: {source} cannot be unpacked" in done.stderr
+
+
 def test_an_output_that_cannot_be_written(server: WireServer, run_shoal, tmp_path: Path):
     done = run_shoal("embed", "x", "-o", tmp_path / "no such directory" / "v.npy", "--url", server.url)
     assert done.exit_code == 1

@@ -125,6 +125,12 @@ async def test_what_is_no_text_is_refused_by_name(server: WireServer, connect, t
     assert param in str(caught.value) or "empty" in str(caught.value)
 
 
+@pytest.mark.parametrize("name", ["concurrency", "batch_items", "batch_bytes"])
+def test_limits_below_one_are_refused(connect, name: str):
+    with pytest.raises(shoal.InvalidRequest, match=name):
+        connect(**{name: 0})
+
+
 async def test_model_need_not_be_named_where_there_is_one(server: WireServer, connect):
     server.cards = [shoal.ServedModel("one", ("embed",), 4, 8), shoal.ServedModel("two", ("embed",), 4, 8)]
     client = connect()

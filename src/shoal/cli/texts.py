@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO, NamedTuple, Protocol, cast
@@ -71,7 +72,7 @@ class Lines:
         return f"line {number} of {self._name}"
 
     def __iter__(self) -> Iterator[Line]:
-        for number, raw in enumerate(self._stream, start=1):
+        for number, raw in enumerate(self._raw_lines(), start=1):
             self.num_read += len(raw)
             if self._field is not None and not raw.strip():
                 continue
@@ -79,6 +80,12 @@ class Lines:
                 yield Line(number, self._text(raw, is_first=number == 1))
             except InvalidRequest as error:
                 yield Line(number, error=error)
+
+    def _raw_lines(self) -> Iterator[bytes]:
+        try:
+            yield from self._stream
+        except (EOFError, zlib.error) as error:
+            raise InvalidRequest(f"{self._name} cannot be unpacked: {error}.") from error
 
     def close(self) -> None:
         """Close the stream."""

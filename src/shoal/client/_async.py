@@ -71,7 +71,12 @@ class AsyncClient:
             concurrency: requests at once of one `embed` call.
             batch_items, batch_bytes: a longer list is split into requests of at most so many texts and bytes of text.
             http_client: your own, with proxies or certificates as you need them; you close it.
+
+        Raises:
+            InvalidRequest: a limit below 1.
         """
+        if min(concurrency, batch_items, batch_bytes) < 1:
+            raise InvalidRequest("concurrency, batch_items and batch_bytes must be at least 1.")
         given = {"url": base_url, "api_key": api_key}
         settings = from_environment(ClientSettings, **{k: v for k, v in given.items() if v is not None})
         self.base_url = settings.url.rstrip("/")
