@@ -137,7 +137,9 @@ def test_download_takes_the_needed_files_only_and_then_none(
         # Half a model in the cache: the rest is fetched.
         (Path(answer["directory"]) / "2_Dense/model.safetensors").resolve().unlink()
         assert ask(TINY, HF_ENDPOINT=hub.url).get("error") is None
-        assert ask("some-org/other", HF_ENDPOINT=hub.url)["error"] == "UnknownModel"
+        for unknown in ("some-org/other", f"{TINY}@no-such-branch", "some--org/not-a-name"):
+            answer = ask(unknown, HF_ENDPOINT=hub.url)
+            assert (answer["error"], unknown.partition("@")[0] in answer["message"]) == ("UnknownModel", True)
 
 
 def test_the_hub_out_of_reach_is_not_an_unknown_model(ask: Callable[..., dict[str, Any]]) -> None:

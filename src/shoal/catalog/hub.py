@@ -38,33 +38,41 @@ def is_hub_id(name: str) -> bool:
 
 def cached_snapshot(hub_id: str, revision: str = "") -> Path | None:
     """The cached directory of a revision, complete or not; None without one. Sends nothing."""
-    import huggingface_hub
-    from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
+    from huggingface_hub import constants
+
+    storage = Path(constants.HF_HUB_CACHE) / constants.REPO_ID_SEPARATOR.join(("models", *hub_id.split("/")))
+    if not storage.is_dir():
+        return None  # Spares the import of the hub's client, which takes a fraction of a second.
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import LocalEntryNotFoundError
 
     try:
-        return Path(huggingface_hub.snapshot_download(hub_id, revision=revision or None, local_files_only=True))
+        return Path(snapshot_download(hub_id, revision=revision or None, local_files_only=True))
     except LocalEntryNotFoundError as error:
         # Newer versions know that a snapshot is partial and say where it lies; which file matters is judged elsewhere.
         partial = getattr(error, "snapshot_path", None)
         return Path(partial) if partial else None
-    except HFValidationError as error:
-        raise UnknownModel(f"Model {hub_id!r} cannot be on the hub: {error}", param="model") from error
 
 
 def download_snapshot(hub_id: str, revision: str = "") -> Path:
     """Fetch what is missing of a revision, and return its directory.
 
     Raises:
-        UnknownModel: the hub has no such model or revision, or it asks for permission.
+        UnknownModel: the hub has no such model or revision, asks for permission, or allows no such name.
         NotReady: the hub cannot be reached.
     """
-    import huggingface_hub
-    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError, RepositoryNotFoundError
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import (
+        HfHubHTTPError,
+        HFValidationError,
+        LocalEntryNotFoundError,
+        RepositoryNotFoundError,
+    )
 
     shown = f"{hub_id}@{revision}" if revision else hub_id
     options: dict[str, Any] = {} if sys.stderr.isatty() else {"tqdm_class": _silent_progress()}
     try:
-        path = huggingface_hub.snapshot_download(
+        path = snapshot_download(
             hub_id, revision=revision or None, allow_patterns=_NEEDED, library_name="shoal", **options
         )
     except RepositoryNotFoundError as error:
@@ -76,7 +84,7 @@ def download_snapshot(hub_id: str, revision: str = "") -> Path:
             f"Model {shown!r} is not whole in the cache, and the hub cannot be reached: {error}",
             hint="Check the network, or name a local directory.",
         ) from error
-    except HfHubHTTPError as error:
+    except (HfHubHTTPError, HFValidationError) as error:
         raise UnknownModel(f"Model {shown!r} cannot be fetched from the hub: {error}") from error
     return Path(path)
 
