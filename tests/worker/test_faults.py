@@ -109,6 +109,24 @@ async def test_the_lease_of_a_slow_batch_is_kept(station: Any) -> None:
     assert one.worker.sidecar.num_items == 1
 
 
+async def test_a_chunk_that_comes_again_while_it_is_held_runs_once(station: Any) -> None:
+    """The lease runs out while the host is stopped and nobody renews it: the new lease replaces the old one."""
+    one = await station(lease_s=0.2)
+    one.worker.sidecar._keeper.cancel()
+    os.kill(one.worker.host_pid, signal.SIGSTOP)
+    asked = one.ask_soon(["hello"])
+    await one.launched.wait()
+    (work,) = one.worker.sidecar.replies
+    lent = work.lease
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(asyncio.shield(asked), 0.5)
+    assert work.lease is not lent
+    os.kill(one.worker.host_pid, signal.SIGCONT)
+    np.testing.assert_array_equal(vectors(await asked), expected("hello"))
+    assert one.worker.sidecar.num_items == 1
+    assert await one.queue.depth(LANE) == 0
+
+
 async def test_a_chunk_that_was_delivered_too_often_is_given_up(station: Any) -> None:
     one = await station(max_deliveries=1, preload=())
     leases: asyncio.Queue[Any] = asyncio.Queue()

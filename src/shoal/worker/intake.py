@@ -69,13 +69,15 @@ class Intake:
         self._max_deliveries = max_deliveries
         self._loop = asyncio.get_running_loop()
         self._preparing: set[asyncio.Task[None]] = set()
+        self._is_top_up_due = False
+        replies.on_close = self.top_up_soon
 
     async def open(self, model: Model) -> None:
         """Start to pull a model's lanes."""
         for priority in get_args(Priority):
             lane = Lane(self._pool, model.id, priority)
             model.pulls[priority] = await self._queue.pull(lane, partial(self._receive, model))
-        self.top_up()
+        self.top_up_soon()
 
     async def close(self, model: Model) -> None:
         """Pull no more of a model; what is on loan stays."""
@@ -83,14 +85,24 @@ class Intake:
         for pull in model.pulls.values():
             await pull.close()
 
-    def top_up(self) -> None:
-        """Grant each pull credit for the room there is. Room is seconds of work and is shared by all models."""
-        held_s = sum(model.held_s for model in self._models)
+    def top_up_soon(self) -> None:
+        """Grant credit once for all that comes and goes in this turn of the event loop."""
+        if not self._is_top_up_due:
+            self._is_top_up_due = True
+            self._loop.call_soon(self._top_up)
+
+    def _top_up(self) -> None:
+        self._is_top_up_due = False
         for model in self._models:
-            room_tokens = HELD_QUANTA * model.quantum_tokens - held_s / model.seconds_per_token
-            if room_tokens > 0 and model.is_open:
-                chunks = int(room_tokens / max(model.tokens_per_chunk, 1.0) / len(self._models))
-                self._grant(model, max(1, min(chunks, MAX_CREDIT)))
+            self._grant_room(model)
+
+    def _grant_room(self, model: Model) -> None:
+        """Grant a model's pulls credit for the room there is. Room is seconds of work, shared by all models."""
+        held_s = sum(other.held_s for other in self._models)
+        room_tokens = HELD_QUANTA * model.quantum_tokens - held_s / model.seconds_per_token
+        if room_tokens > 0 and model.is_open:
+            chunks = int(room_tokens / max(model.tokens_per_chunk, 1.0) / len(self._models))
+            self._grant(model, max(1, min(chunks, MAX_CREDIT)))
 
     def _grant(self, model: Model, num_chunks: int) -> None:
         """Raise credit to `num_chunks`, and that of the bulk lane to a quarter; seldom, as a grant is a message."""
@@ -105,7 +117,12 @@ class Intake:
         except msgspec.MsgspecError:
             logger.exception("A message of lane %s is no chunk; it is dropped", model.id)
             lease.term()
-            return
+        else:
+            if not self._replies.renew(chunk.chunk_id, lease):
+                self._accept(model, lease, chunk)
+        self._grant_room(model)
+
+    def _accept(self, model: Model, lease: Lease, chunk: Chunk) -> None:
         work = Work(model, lease, chunk, self._loop.time(), time())
         self._replies.add(work)
         if lease.delivery_count > self._max_deliveries:
@@ -118,7 +135,6 @@ class Intake:
             task = self._loop.create_task(self._prepare_in_thread(work))
             self._preparing.add(task)
             task.add_done_callback(self._preparing.discard)
-        self.top_up()
 
     def _give_up(self, work: Work) -> None:
         work.lease.term()

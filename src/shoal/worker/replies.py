@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from shoal.errors import DeadlineExceeded, InternalError, ShoalError, TooLarge
-from shoal.queue.base import Queue
+from shoal.queue.base import Lease, Queue
 from shoal.runtimes.base import Arrays
 from shoal.types import ChunkReply, StageTimes, encode
 from shoal.worker.render import render
@@ -22,21 +22,36 @@ logger = logging.getLogger(__name__)
 
 
 class Replies:
-    """The open works of a sidecar."""
+    """The open works of a sidecar.
+
+    Attributes:
+        on_close: called when a work has left: there is room.
+    """
 
     def __init__(self, queue: Queue) -> None:
+        self.on_close: Callable[[], None] = lambda: None
         self._queue = queue
         self._loop = asyncio.get_running_loop()
-        self._open: dict[Work, None] = {}
+        self._open: dict[str, Work] = {}
         self._settled: asyncio.Event = asyncio.Event()
         self._settled.set()
 
     def __iter__(self) -> Iterator[Work]:
-        return iter(list(self._open))
+        return iter(list(self._open.values()))
+
+    def renew(self, chunk_id: str, lease: Lease) -> bool:
+        """Put a new lease in the place of the old one, if the chunk is held already; returns whether it is.
+
+        A chunk comes again when its lease ran out, or when the gateway published it once more.
+        """
+        work = self._open.get(chunk_id)
+        if work is not None:
+            work.lease = lease
+        return work is not None
 
     def add(self, work: Work) -> None:
         """Take responsibility for a work."""
-        self._open[work] = None
+        self._open[work.chunk.chunk_id] = work
         self._settled.clear()
         work.model.held_tokens += work.num_tokens
 
@@ -114,6 +129,7 @@ class Replies:
     def _close(self, work: Work) -> None:
         work.close()
         work.model.held_tokens -= work.num_tokens
-        self._open.pop(work, None)
+        self._open.pop(work.chunk.chunk_id, None)
+        self.on_close()
         if not self._open:
             self._settled.set()

@@ -201,7 +201,6 @@ class Sidecar:
             arrays, seconds = future.result()
             batch.model.observe(batch.num_tokens, seconds)
             self.replies.collect(batch, arrays, seconds)
-        self._intake.top_up()
 
     # When things go wrong
 
@@ -244,7 +243,7 @@ class Sidecar:
         self._is_paused = False
         self._busy_until = self._loop.time()
         self.pump()
-        self._intake.top_up()
+        self._intake.top_up_soon()
 
     async def drop(self, model: Model, error: ShoalError) -> None:
         """Serve a model no more, and refuse what waits for it."""
