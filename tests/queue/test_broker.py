@@ -102,4 +102,5 @@ asyncio.run(main())
         with contextlib.suppress(ConnectionResetError):
             await reader.read()  # to the end: the broker is gone
     writer.close()
-    await writer.wait_closed()
+    with contextlib.suppress(ConnectionResetError):
+        await writer.wait_closed()

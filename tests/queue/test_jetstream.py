@@ -140,6 +140,22 @@ async def test_a_publish_waits_for_a_broker_that_comes_back(jetstream: JetStream
     assert sorted(arrivals.bodies, key=int) == [b"%d" % number for number in range(20)]
 
 
+async def test_a_publish_that_the_broker_took_to_its_grave_is_sent_again(jetstream: JetStreamDeployment) -> None:
+    queue = await jetstream.connect(options=JetStreamOptions(publish_timeout_s=60.0))
+    await queue.publish(LANE, "first", b"first")
+    assert jetstream.broker.pid is not None
+    os.kill(jetstream.broker.pid, signal.SIGSTOP)
+    os.waitid(os.P_PID, jetstream.broker.pid, os.WSTOPPED | os.WNOWAIT)  # its other threads stop a moment later
+    hanging = asyncio.create_task(queue.publish(LANE, "id", b"body"))
+    await asyncio.wait([hanging], timeout=0.05)
+    assert not hanging.done()
+    await kill(jetstream.broker)
+    await jetstream.broker.start()
+    async with asyncio.timeout(20):
+        await hanging
+    assert await queue.depth(LANE) == 1
+
+
 async def test_a_publish_while_the_broker_is_down_fails_in_bounded_time(jetstream: JetStreamDeployment) -> None:
     options = JetStreamOptions(publish_timeout_s=0.3, publish_window=4)
     queue = await jetstream.connect(options=options)
@@ -177,7 +193,7 @@ async def test_a_pull_and_a_listener_opened_while_the_broker_is_down_start_when_
 
 
 async def test_credit_outlives_the_expiry_of_a_pull_request(
-    jetstream: JetStreamDeployment, monkeypatch: pytest.MonkeyPatch
+    jetstream: JetStreamDeployment, caplog: pytest.LogCaptureFixture
 ) -> None:
     publisher = await jetstream.connect()
     puller = await jetstream.connect(options=JetStreamOptions(pull_expiry_s=0.6))
@@ -193,6 +209,7 @@ async def test_credit_outlives_the_expiry_of_a_pull_request(
     assert await publisher.depth(LANE) == 2
     assert arrivals.bodies == [b"0", b"1", b"2"]
     assert pull.credit == 0
+    assert "starts over" not in caplog.text
 
 
 async def test_a_pull_starts_over_when_its_consumer_or_stream_is_deleted(jetstream: JetStreamDeployment) -> None:
