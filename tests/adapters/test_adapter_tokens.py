@@ -143,8 +143,9 @@ def test_what_tokenizer_json_says_besides_the_vocabulary(changes: dict[str, Any]
         assert ours == theirs, repr(text[:80])
 
 
-def test_added_tokens_of_tokenizer_config(edited: Callable[..., Path]) -> None:
-    directory = edited("bert", "tokenizer_config.json")
+@pytest.mark.parametrize("class_name", ["BertTokenizer", "PreTrainedTokenizerFast"])
+def test_added_tokens_of_tokenizer_config(class_name: str, edited: Callable[..., Path]) -> None:
+    directory = edited("bert", "tokenizer_config.json", tokenizer_class=class_name)
     vocabulary = json.loads((directory / "tokenizer.json").read_text())["model"]["vocab"]
     flags = {"single_word": False, "lstrip": False, "rstrip": True, "normalized": False, "special": True}
     tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the"]
@@ -154,11 +155,9 @@ def test_added_tokens_of_tokenizer_config(edited: Callable[..., Path]) -> None:
     assert_same_tokens(directory, [*NASTY_TEXTS, "other the  [SEP]   THE the", "lather [MASK]  x"])
 
 
-def test_no_added_tokens_at_all(edited: Callable[..., Path]) -> None:
-    for architecture in ("bert", "roberta"):
-        directory = edited(architecture, "tokenizer.json", added_tokens=[])
-        assert_same_tokens(directory)
-        shutil.rmtree(directory)
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_no_added_tokens_at_all(architecture: str, edited: Callable[..., Path]) -> None:
+    assert_same_tokens(edited(architecture, "tokenizer.json", added_tokens=[]))
 
 
 def test_a_tokenizer_taken_as_it_is(edited: Callable[..., Path]) -> None:

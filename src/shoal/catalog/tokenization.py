@@ -22,7 +22,10 @@ _TOKENIZER = "tokenizer.json"
 _NAMED = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 _MIN_LENGTH = 3
 """Two special tokens and one of the text's own."""
-_ST_FILES = ("sentence_bert_config.json", "sentence_roberta_config.json", "sentence_distilbert_config.json")
+_ST_FILES = tuple(
+    f"sentence_{name}_config.json"
+    for name in ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
+)
 
 Json = dict[str, Any]
 
@@ -33,12 +36,16 @@ class _TokenizerClass(msgspec.Struct, frozen=True):
     Attributes:
         model: what tokenizer.json's model must be; keys that the class would not take from the file included.
         named: default special tokens.
+        swallows_blank: those that take the blank before them along.
+        keeps_added_tokens: tokenizer.json's added tokens stay although tokenizer_config.json lists others.
         build: (tokenizer_config, tokenizer.json, special tokens, id of a token) -> sections of tokenizer.json.
     """
 
     model: Json
     named: dict[str, str]
     build: Callable[[Json, Json, dict[str, str], Callable[[str], int]], Json]
+    swallows_blank: tuple[str, ...] = ()
+    keeps_added_tokens: bool = False
 
 
 def read_tokenization(
@@ -123,9 +130,6 @@ def _parts(
     files: ModelFiles, prefix: str, name: str, document: Json, settings: Json, vocabulary: dict[str, int]
 ) -> Json:
     """What tokenizer class `name` builds anew."""
-    if name in ("PreTrainedTokenizer", "TokenizersBackend"):
-        named = _named_tokens(files, prefix, settings, {})
-        return {"added_tokens": _added_tokens(prefix, document, settings, named, vocabulary, keeps_file=True)}
     row = _CLASSES.get(name)
     if row is None:
         raise refusal(prefix + _CONFIG, "tokenizer_class", f"is {name!r}; known are {', '.join(_CLASSES)}.")
@@ -139,7 +143,15 @@ def _parts(
             raise refusal(prefix + _TOKENIZER, "model.vocab", f"has no entry for the special token {token!r}.")
         return vocabulary[token]
 
-    added = _added_tokens(prefix, document, settings, named, vocabulary, keeps_file=False)
+    tokens = _listed_tokens(document, settings, keeps_file=row.keeps_added_tokens)
+    for key, text in named.items():
+        if text in vocabulary:
+            plain = {**_PLAIN_TOKEN, "content": text, "id": vocabulary[text], "lstrip": key in row.swallows_blank}
+            tokens.setdefault(text, plain)["special"] = True
+    for text, token in tokens.items():
+        if vocabulary.get(text) != token["id"]:
+            raise refusal(prefix + _CONFIG, "added_tokens_decoder", f"gives {text!r} another id than tokenizer.json.")
+    added = sorted(tokens.values(), key=lambda token: int(token["id"]))
     return {"added_tokens": added, **row.build(settings, document, named, token_id)}
 
 
@@ -176,26 +188,18 @@ def _text(token: str | Json) -> str:
     return token if isinstance(token, str) else str(token["content"])
 
 
-def _added_tokens(
-    prefix: str, document: Json, settings: Json, named: dict[str, str], vocabulary: dict[str, int], *, keeps_file: bool
-) -> list[Json]:
-    """Tokens matched before anything else: tokenizer_config.json's word goes before tokenizer.json's."""
-    of_file = {token["content"]: token for token in document.get("added_tokens", [])}
+def _listed_tokens(document: Json, settings: Json, *, keeps_file: bool) -> dict[str, Json]:
+    """Tokens matched before anything else, by text; tokenizer_config.json's word goes before tokenizer.json's."""
+    of_file = {token["content"]: dict(token) for token in document.get("added_tokens", [])}
     decoder = settings.get("added_tokens_decoder")
-    tokens = dict(of_file) if keeps_file or decoder is None else {}
-    for number, token in (decoder or {}).items():
-        tokens[token["content"]] = {**_PLAIN_TOKEN, **token, "id": int(number)}
-    for key, text in named.items():
-        if text not in tokens and text in vocabulary:
-            lstrip = key == "mask_token" and named.get("cls_token") == "<s>" and document["model"].get("type") != "BPE"
-            tokens[text] = {**_PLAIN_TOKEN, "content": text, "id": vocabulary[text], "lstrip": lstrip}
-    for text, token in tokens.items():
-        token.pop("__type", None)
-        if vocabulary.get(text) != token["id"]:
-            raise refusal(prefix + _CONFIG, "added_tokens_decoder", f"gives {text!r} another id than tokenizer.json.")
-        if text in named.values():
-            token["special"] = True
-    return sorted(tokens.values(), key=lambda token: int(token["id"]))
+    if decoder is None:
+        return of_file
+    stated = {
+        token["content"]: {**_PLAIN_TOKEN, **{key: token[key] for key in _PLAIN_TOKEN if key in token}}
+        | {"content": token["content"], "id": int(number)}
+        for number, token in decoder.items()
+    }
+    return {**of_file, **stated} if keeps_file else stated
 
 
 _PLAIN_TOKEN: Json = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
@@ -286,10 +290,16 @@ _ROBERTA_NAMES = {
 }
 _WORD_PIECE = {"type": "WordPiece", "continuing_subword_prefix": "##", "max_input_chars_per_word": 100}
 
+_AS_IT_IS = _TokenizerClass({}, {}, lambda settings, document, named, token_id: {}, keeps_added_tokens=True)
+
 _CLASSES: dict[str, _TokenizerClass] = {
+    "PreTrainedTokenizer": _AS_IT_IS,
+    "TokenizersBackend": _AS_IT_IS,
     "BertTokenizer": _TokenizerClass(_WORD_PIECE, _BERT_NAMES, _bert),
     "DistilBertTokenizer": _TokenizerClass(_WORD_PIECE, _BERT_NAMES, _bert),
-    "MPNetTokenizer": _TokenizerClass(_WORD_PIECE, {**_ROBERTA_NAMES, "unk_token": "[UNK]"}, _mpnet),
+    "MPNetTokenizer": _TokenizerClass(
+        _WORD_PIECE, {**_ROBERTA_NAMES, "unk_token": "[UNK]"}, _mpnet, swallows_blank=("mask_token",)
+    ),
     "RobertaTokenizer": _TokenizerClass(
         {"type": "BPE", "dropout": None, "fuse_unk": False, "byte_fallback": False}, _ROBERTA_NAMES, _roberta
     ),
