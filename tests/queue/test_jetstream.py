@@ -145,7 +145,8 @@ async def test_a_publish_that_the_broker_took_to_its_grave_is_sent_again(jetstre
     await queue.publish(LANE, "first", b"first")
     assert jetstream.broker.pid is not None
     os.kill(jetstream.broker.pid, signal.SIGSTOP)
-    os.waitid(os.P_PID, jetstream.broker.pid, os.WSTOPPED | os.WNOWAIT)  # its other threads stop a moment later
+    # Its other threads stop a moment after the signal.
+    await asyncio.to_thread(os.waitid, os.P_PID, jetstream.broker.pid, os.WSTOPPED | os.WNOWAIT)
     hanging = asyncio.create_task(queue.publish(LANE, "id", b"body"))
     await asyncio.wait([hanging], timeout=0.05)
     assert not hanging.done()

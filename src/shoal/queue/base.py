@@ -130,7 +130,10 @@ class Queue(Protocol):
         ...
 
     def on_reconnect(self, callback: Callable[[], None]) -> None:
-        """Call back whenever a lost connection is back; what was published may then be gone."""
+        """Call back whenever a lost connection is back; what was published, or the reply to it, may then be gone.
+
+        Who publishes again takes new message ids: a queue that outlived the connection still knows the old ones.
+        """
         ...
 
     async def close(self) -> None:
