@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from shoal.adapters import open_adapter
 from shoal.catalog import fake_spec
+from shoal.queue.base import Queue
 from shoal.queue.memory import MemoryQueue
 from shoal.runtimes.fake import fake_vector
 from shoal.settings import QueueSettings, WorkerSettings
@@ -41,6 +42,7 @@ class Station:
     """A queue, a worker on it, and the replies and announcements that came.
 
     Args:
+        queue: in memory if not given.
         fake: options of the fake runtime.
         settings: of the worker.
 
@@ -48,9 +50,11 @@ class Station:
         launched: set once the device was given a batch of requests.
     """
 
-    def __init__(self, *, lease_s: float = 10.0, max_deliveries: int = 5, **settings: Any) -> None:
+    def __init__(
+        self, *, queue: Queue | None = None, lease_s: float = 10.0, max_deliveries: int = 5, **settings: Any
+    ) -> None:
         fake = settings.pop("fake", {})
-        self.queue = MemoryQueue(lease_s=lease_s)
+        self.queue: Queue = queue or MemoryQueue(lease_s=lease_s)
         self.queue_settings = QueueSettings(lease_s=lease_s, max_deliveries=max_deliveries)
         self.settings = WorkerSettings(runtime="fake", runtime_options=json.dumps(fake), **settings)
         self.statuses: list[WorkerStatus] = []

@@ -1,6 +1,7 @@
 """From the queue to prepared items: standing pulls with credit, decoding, checks, tokenising.
 
-It decides how much this worker takes (about two quanta: what runs and what is ready to run next), never what runs when.
+It decides how much this worker takes (about two full batches: what runs and what is ready to run next), never what runs
+when.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ logger = logging.getLogger(__name__)
 INLINE_BYTES = 2048
 """Chunks up to this size are tokenised on the event loop: a thread costs more than they do."""
 
-HELD_QUANTA = 2
+HELD_BATCHES = 2
 MAX_CREDIT = 256
 
 Items = list[str | list[int]]
@@ -99,7 +100,7 @@ class Intake:
     def _grant_room(self, model: Model) -> None:
         """Grant a model's pulls credit for the room there is. Room is seconds of work, shared by all models."""
         held_s = sum(other.held_s for other in self._models)
-        room_tokens = HELD_QUANTA * model.quantum_tokens - held_s / model.seconds_per_token
+        room_tokens = HELD_BATCHES * model.full_batch_tokens - held_s / model.seconds_per_token
         if room_tokens > 0 and model.is_open:
             chunks = int(room_tokens / max(model.tokens_per_chunk, 1.0) / len(self._models))
             self._grant(model, max(1, min(chunks, MAX_CREDIT)))

@@ -23,7 +23,7 @@ from shoal.runtimes.base import RuntimeOptions
 from shoal.runtimes.link import HostExited, HostLink
 from shoal.settings import WorkerSettings
 from shoal.types import EmbedOptions, LoadedModel, ModelCard
-from shoal.worker.cost import CostModel, measure, quantum
+from shoal.worker.cost import CostModel, measure
 from shoal.worker.sidecar import Sidecar
 from shoal.worker.work import Model
 
@@ -169,8 +169,8 @@ class Residency:
         )
         cost, max_tokens = await self._measure(spec, adapter)
         objective_s = self._settings.latency_objective_ms / 1000
-        tokens = quantum(cost, objective_s, spec.tokenization.max_length, max_tokens)
-        return Model(spec, adapter, facts, cost, tokens, time.monotonic() - started)
+        max_items, load_s = self._settings.max_batch_items, time.monotonic() - started
+        return Model(spec, adapter, facts, cost, objective_s, max_tokens, max_items, load_s)
 
     async def _measure(self, spec: ModelSpec, adapter: Adapter) -> tuple[CostModel, int]:
         async def run(num_tokens: int) -> tuple[int, float]:

@@ -86,7 +86,7 @@ class Sidecar:
         self._is_paused = False
         self._is_pump_due = False
         self._keep_alive_s = queue_settings.lease_s / 3
-        self._keeper = self._loop.call_later(self._keep_alive_s, self._keep_leases)
+        self._keeper: asyncio.TimerHandle | None = None
         self.num_batches = 0
         self.num_items = 0
 
@@ -95,6 +95,8 @@ class Sidecar:
     async def open(self, model: Model) -> None:
         """Serve a model from now on; its session is loaded."""
         self.models[model.id] = model
+        if self._keeper is None:
+            self._keep_leases()
         await self._intake.open(model)
 
     def admit(self, work: Work) -> None:
@@ -132,14 +134,13 @@ class Sidecar:
         if self._in_flight and not self._is_full(model) and self._loop.time() < self._lead_starts_at:
             self._wake_at_lead()
             return None
-        picked = model.waiting.take(self._loop.time(), model.quantum_tokens, self._settings.max_batch_items)
+        picked = model.waiting.take(self._loop.time(), model.quantum_tokens, model.max_items)
         for item in picked.expired:
             self.replies.expire(item.work)
         return Batch(model, picked.batch)
 
     def _is_full(self, model: Model) -> bool:
-        max_items = self._settings.max_batch_items
-        return model.waiting.tokens >= model.quantum_tokens or len(model.waiting) >= max_items
+        return model.waiting.tokens >= model.quantum_tokens or len(model.waiting) >= model.max_items
 
     def _expect_end(self, busy_until: float) -> None:
         """Note when the running batch should end; shortly before, a partial one may follow it."""
@@ -199,7 +200,8 @@ class Sidecar:
         self.pump()  # the device first, the replies while it runs
         if error is None:
             arrays, seconds = future.result()
-            batch.model.observe(batch.num_tokens, seconds)
+            if batch.model.observe(batch.num_tokens, seconds):
+                self._on_change()
             self.replies.collect(batch, arrays, seconds)
 
     # When things go wrong
@@ -221,9 +223,8 @@ class Sidecar:
     def _halve_quantum(self, batch: Batch) -> None:
         model = batch.model
         smaller = max(model.spec.tokenization.max_length, min(model.quantum_tokens, batch.num_tokens) // 2)
-        if smaller < model.quantum_tokens:
+        if model.limit_tokens(smaller):
             logger.warning("%s: %d tokens do not fit, at most %d from now on", model.id, batch.num_tokens, smaller)
-            model.quantum_tokens = smaller
             self._on_change()
 
     def host_exited(self) -> None:
@@ -276,6 +277,6 @@ class Sidecar:
             logger.warning("%d chunks are not done after %g s and handed back", len(list(self.replies)), drain_s)
         for work in self.replies:
             self.replies.hand_back(work)
-        self._keeper.cancel()
-        if self._timer is not None:
-            self._timer.cancel()
+        for timer in (self._keeper, self._timer):
+            if timer is not None:
+                timer.cancel()

@@ -15,7 +15,7 @@ from shoal.queue.base import Lease, Pull
 from shoal.runtimes.base import Arrays, SessionFacts
 from shoal.types import Chunk, LoadedModel
 from shoal.worker.batcher import Waiting
-from shoal.worker.cost import CostModel
+from shoal.worker.cost import CostModel, quantum
 
 __all__ = ["Batch", "Model", "Work", "WorkItem"]
 
@@ -23,18 +23,22 @@ MEAN_WEIGHT = 0.1
 LEAST_SECONDS_PER_TOKEN = 1e-9
 LEAST_BATCH_S = 1e-5
 MAX_PACE = 5.0
+DISTURBED_PACE = 0.75
 
 
 class Model:
     """A model that is loaded here and serves.
 
     Attributes:
-        quantum_tokens: tokens of a full batch; halved when one did not fit into memory.
+        cost: as measured at load, or better: see `observe`.
+        max_tokens: tokens that a batch may have for reasons of memory.
+        max_items: items that a batch may have.
+        quantum_tokens: tokens that a batch should have at most.
         waiting: prepared items that wait for the device.
         pulls: standing pulls, by priority.
         held_tokens: tokens of all chunks on loan, those on the device included.
         pace: moving mean of how much longer batches take than measured at load; the host may share its cores with us.
-        tokens_per_chunk: moving mean; a chunk is about a quantum until the first ones have come.
+        tokens_per_chunk, tokens_per_item: moving means; until the first chunk has come, it counts for a quantum.
         is_open: whether it still takes chunks.
     """
 
@@ -44,20 +48,26 @@ class Model:
         adapter: Adapter,
         facts: SessionFacts,
         cost: CostModel,
-        quantum_tokens: int,
+        objective_s: float,
+        max_tokens: int,
+        max_items: int,
         load_s: float,
     ) -> None:
         self.spec = spec
         self.adapter = adapter
         self.facts = facts
         self.cost = cost
-        self.quantum_tokens = quantum_tokens
+        self.max_tokens = max_tokens
+        self.max_items = max_items
+        self._objective_s = objective_s
+        self.quantum_tokens = self._quantum()
         self.load_s = load_s
         self.waiting: Waiting[WorkItem] = Waiting()
         self.pulls: dict[str, Pull] = {}
         self.held_tokens = 0
         self.pace = 1.0
-        self.tokens_per_chunk = float(quantum_tokens)
+        self._num_chunks = 0
+        self.tokens_per_chunk = self.tokens_per_item = float(self.quantum_tokens)
         self.is_open = True
 
     @property
@@ -65,9 +75,15 @@ class Model:
         return self.spec.id
 
     @property
+    def full_batch_tokens(self) -> float:
+        """Tokens of a batch that is full, be it for its tokens or for the number of its items."""
+        return max(1.0, min(self.quantum_tokens, self.max_items * self.tokens_per_item))
+
+    @property
     def seconds_per_token(self) -> float:
         """In full batches."""
-        return max(self.cost.seconds(self.quantum_tokens) / self.quantum_tokens, LEAST_SECONDS_PER_TOKEN)
+        tokens = self.full_batch_tokens
+        return max((self.cost.a_s + self.cost.c_s * tokens) / tokens, LEAST_SECONDS_PER_TOKEN)
 
     @property
     def held_s(self) -> float:
@@ -93,14 +109,38 @@ class Model:
         """Seconds that a batch of so many tokens should take now."""
         return self.cost.seconds(num_tokens) * self.pace
 
-    def observe(self, num_tokens: int, seconds: float) -> None:
-        """Let a batch's true duration into the pace."""
+    def observe(self, num_tokens: int, seconds: float) -> bool:
+        """Let a batch's true duration into the pace; returns whether that changed the quantum.
+
+        Noise on a shared machine only ever adds. So batches that take much less than measured at load mean that the
+        measurement was disturbed, and the costs come down; slower ones mean load, and the costs stay.
+        """
         ratio = seconds / max(self.cost.seconds(num_tokens), LEAST_BATCH_S)
         self.pace += MEAN_WEIGHT * (min(ratio, MAX_PACE) - self.pace)
+        if self.pace > DISTURBED_PACE:
+            return False
+        self.cost = CostModel(self.cost.a_s * self.pace, self.cost.c_s * self.pace)
+        self.pace = 1.0
+        return self._has_new_quantum()
 
-    def count_chunk(self, num_tokens: int) -> None:
-        """Let a chunk's true size into the moving mean."""
-        self.tokens_per_chunk += MEAN_WEIGHT * (num_tokens - self.tokens_per_chunk)
+    def limit_tokens(self, max_tokens: int) -> bool:
+        """Let no batch have more tokens than this from now on; returns whether that changed the quantum."""
+        self.max_tokens = min(self.max_tokens, max_tokens)
+        return self._has_new_quantum()
+
+    def _has_new_quantum(self) -> bool:
+        before, self.quantum_tokens = self.quantum_tokens, self._quantum()
+        return self.quantum_tokens != before
+
+    def _quantum(self) -> int:
+        return quantum(self.cost, self._objective_s, self.spec.tokenization.max_length, self.max_tokens)
+
+    def count_chunk(self, num_tokens: int, num_items: int) -> None:
+        """Let a chunk's true size into the moving means."""
+        self._num_chunks += 1
+        weight = max(MEAN_WEIGHT, 1 / self._num_chunks)
+        self.tokens_per_chunk += weight * (num_tokens - self.tokens_per_chunk)
+        self.tokens_per_item += weight * (num_tokens / num_items - self.tokens_per_item)
 
 
 class Work:
