@@ -9,6 +9,7 @@ from typing import Any
 
 import httpx
 import pytest
+import pytest_asyncio
 
 from gateway.answering import AnsweringWorker
 from shoal.gateway import Gateway
@@ -50,6 +51,13 @@ async def running_gateway(settings: GatewaySettings = SETTINGS, queue: Queue | N
     await server.stop(1.0)
     await gateway.stop()
     await queue.close()
+
+
+@pytest_asyncio.fixture(loop_scope="session", scope="session")
+async def shared() -> AsyncIterator[Running]:
+    """One for all tests that only send requests."""
+    async with running_gateway() as started:
+        yield started
 
 
 @pytest.fixture

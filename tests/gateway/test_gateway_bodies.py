@@ -12,6 +12,15 @@ import pytest
 
 from gateway.conftest import Running
 
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+
+@pytest.fixture
+def running(shared: Running) -> Running:
+    shared.worker.chunks.clear()
+    return shared
+
+
 MODEL = '"model":"org/plain-model",'
 ROUTES = ["/v1/embeddings", "/v1/embed"]
 SECRET = "a secret text"

@@ -13,6 +13,15 @@ from gateway.answering import num_tokens, vector
 from gateway.conftest import Running
 from shoal.types import EmbedReply
 
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+
+@pytest.fixture
+def running(shared: Running) -> Running:
+    shared.worker.chunks.clear()
+    return shared
+
+
 TEXTS = ["one", "two words", "long " * 40]
 EXPECTED = np.stack([vector(text) for text in TEXTS])
 MSGPACK = "application/msgpack"
