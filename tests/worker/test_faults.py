@@ -60,12 +60,25 @@ async def test_sigkill_of_the_host_under_load_loses_no_request(station: Any) -> 
     assert one.worker.is_ready
 
 
+async def test_two_sigkills_in_a_row_lose_no_request_either(station: Any) -> None:
+    """The second one hits a lone suspect."""
+    one = await station(fake={"a_s": 0.003}, max_batch_items=16)
+    texts = [f"text number {i}" for i in range(50)]
+    asked = [one.ask_soon([text]) for text in texts]
+    for _ in range(2):
+        one.launched.clear()
+        await one.launched.wait()
+        os.kill(one.worker.host_pid, signal.SIGKILL)
+    replies = await asyncio.gather(*asked)
+    np.testing.assert_array_equal(np.concatenate([vectors(reply) for reply in replies]), expected(*texts))
+
+
 async def test_an_item_that_kills_the_host_is_refused_and_its_neighbours_are_answered(station: Any) -> None:
     one = await station(fake={"a_s": 0.001})
     texts = [f"neighbour {i}" for i in range(10)]
     poison = one.ask_soon(["fault:crash"])
     replies = await asyncio.gather(*(one.ask([text]) for text in texts))
-    assert "died twice" in (await poison).error.message
+    assert "again and again" in (await poison).error.message
     np.testing.assert_array_equal(np.concatenate([vectors(reply) for reply in replies]), expected(*texts))
 
 
@@ -98,7 +111,7 @@ async def test_a_host_that_hangs_is_killed_and_the_culprit_refused(
     monkeypatch.setattr(sidecar_module, "HANG_S", 0.2)
     one = await station(lease_s=0.3)
     hung, neighbour = await asyncio.gather(one.ask(["fault:hang"]), one.ask(["neighbour"]))
-    assert "died twice" in hung.error.message
+    assert "again and again" in hung.error.message
     np.testing.assert_array_equal(vectors(neighbour), expected("neighbour"))
 
 

@@ -92,6 +92,14 @@ class Replies:
         """Answer that the caller's time ran out."""
         self.refuse(work, DeadlineExceeded("the deadline passed before the work was done"))
 
+    def keep(self, now: float) -> None:
+        """Tell the queue that we are at it still, for all that is open and has time left; expire the rest."""
+        for work in self:
+            if work.deadline <= now:
+                self.expire(work)
+            else:
+                work.lease.in_progress()
+
     def hand_back(self, work: Work) -> None:
         """Give the chunk to another worker, unanswered."""
         work.lease.nak()

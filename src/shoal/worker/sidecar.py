@@ -26,6 +26,7 @@ from shoal.runtimes.link import HostLink
 from shoal.settings import QueueSettings, WorkerSettings
 from shoal.types import Priority
 from shoal.worker.batcher import virtual_start
+from shoal.worker.flight import Flight
 from shoal.worker.intake import Intake
 from shoal.worker.replies import Replies
 from shoal.worker.work import Batch, Model, Work, WorkItem
@@ -34,14 +35,11 @@ __all__ = ["Sidecar"]
 
 logger = logging.getLogger(__name__)
 
-LEAD_S = 0.002
-"""A partial batch leaves so long before the running one is expected to end."""
-
 HANG_S = 60.0
 """A batch that takes so much longer than expected counts as a crash: the host is killed."""
 
-MAX_IN_FLIGHT = 2
-MAX_CRASHES = 2
+MAX_CRASHES = 3
+"""In company, then alone, then alone once more: an operator who kills the host twice must not cost an innocent request."""
 HEAD_START: dict[Priority, float] = {"interactive": 1.0, "default": 0.0, "bulk": -2.0}
 """Latency objectives by which a lane's items count as older, or younger, than they are."""
 
@@ -78,10 +76,8 @@ class Sidecar:
         self._settings = settings
         self._on_change = on_change
         self._loop = asyncio.get_running_loop()
-        self._in_flight: list[Batch] = []
+        self._flight = Flight()
         self._again: deque[Batch] = deque()
-        self._busy_until = 0.0
-        self._lead_starts_at = 0.0
         self._timer: asyncio.TimerHandle | None = None
         self._is_paused = False
         self._is_pump_due = False
@@ -124,14 +120,14 @@ class Sidecar:
             self._launch(batch)
 
     def _next_batch(self) -> Batch | None:
-        if self._is_paused or len(self._in_flight) >= MAX_IN_FLIGHT:
+        if self._is_paused or self._flight.is_full:
             return None
         if self._again:
             return self._again.popleft()
         model = min(self.models.values(), key=lambda model: model.waiting.head, default=None)
         if model is None or not model.waiting:
             return None
-        if self._in_flight and not self._is_full(model) and self._loop.time() < self._lead_starts_at:
+        if self._flight and not self._is_full(model) and self._loop.time() < self._flight.lead_starts_at:
             self._wake_at_lead()
             return None
         picked = model.waiting.take(self._loop.time(), model.quantum_tokens, model.max_items)
@@ -142,22 +138,18 @@ class Sidecar:
     def _is_full(self, model: Model) -> bool:
         return model.waiting.tokens >= model.quantum_tokens or len(model.waiting) >= model.max_items
 
-    def _expect_end(self, busy_until: float) -> None:
-        """Note when the running batch should end; shortly before, a partial one may follow it."""
-        self._busy_until = busy_until
-        if self._in_flight:
-            self._lead_starts_at = busy_until - min(LEAD_S, self._in_flight[0].expected_s / 2)
+    def _wake_at_lead(self) -> None:
+        if self._timer is None:
+            self._timer = self._loop.call_at(self._flight.lead_starts_at, self._start_lead)
+
+    def _start_lead(self) -> None:
+        self._flight.lead_starts_at = self._loop.time()  # a timer may come a little early
+        self.pump()
+
+    def _forget_lead(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-
-    def _wake_at_lead(self) -> None:
-        if self._timer is None:
-            self._timer = self._loop.call_at(self._lead_starts_at, self._start_lead)
-
-    def _start_lead(self) -> None:
-        self._lead_starts_at = self._loop.time()  # a timer may come a little early
-        self.pump()
 
     # Run
 
@@ -172,8 +164,8 @@ class Sidecar:
             logger.exception("Collating a batch of %s failed", batch.model.id)
             self._isolate(batch, error)
             return
-        self._in_flight.append(batch)
-        self._expect_end(max(now, self._busy_until) + batch.expected_s)
+        self._flight.add(batch, now)
+        self._forget_lead()
         self.num_batches += 1
         self.num_items += len(batch.items)
         self._link.run(batch.model.id, features).add_done_callback(partial(self._landed, batch))
@@ -189,11 +181,11 @@ class Sidecar:
     # Reply
 
     def _landed(self, batch: Batch, future: asyncio.Future[tuple[Arrays, float]]) -> None:
-        if batch not in self._in_flight:  # the host died, `host_exited` has dealt with it
+        if batch not in self._flight:  # the host died, `host_exited` has dealt with it
             future.exception()
             return
-        self._in_flight.remove(batch)
-        self._expect_end(self._loop.time() + sum(other.expected_s for other in self._in_flight))
+        self._flight.remove(batch, self._loop.time())
+        self._forget_lead()
         error = future.exception()
         if isinstance(error, Exception):
             self._isolate(batch, error)
@@ -230,11 +222,13 @@ class Sidecar:
     def host_exited(self) -> None:
         """Take back what was on its way. Only the batch that ran is suspect: its items run alone from now on."""
         self._is_paused = True
-        lost, self._in_flight = self._in_flight, []
+        lost = self._flight.clear(self._loop.time())
         for item in lost[0].items if lost else []:
             item.num_crashes += 1
             if item.num_crashes >= MAX_CRASHES:
-                self.replies.refuse(item.work, InternalError("the runtime died twice on this request; it is given up"))
+                self.replies.refuse(
+                    item.work, InternalError("the runtime died on this request again and again; it is given up")
+                )
         for batch in lost:
             for item in batch.items:
                 batch.model.waiting.add(item, item.start)
@@ -242,7 +236,6 @@ class Sidecar:
     def resume(self) -> None:
         """The host is back with its sessions."""
         self._is_paused = False
-        self._busy_until = self._loop.time()
         self.pump()
         self._intake.top_up_soon()
 
@@ -255,16 +248,12 @@ class Sidecar:
                 self.replies.refuse(work, error)
 
     def _keep_leases(self) -> None:
-        """Tell the queue that we are at it still, for all that is open and has time left. Also look for a hung host."""
+        """Three times a lease: renew what is open, and look whether the host hangs."""
         now = self._loop.time()
-        if self._in_flight and now > self._busy_until + HANG_S:
+        if self._flight and now > self._flight.ends_at + HANG_S:
             logger.error("A batch takes over %g s longer than expected; killing the runtime host", HANG_S)
             self._link.kill()
-        for work in self.replies:
-            if work.deadline <= now:
-                self.replies.expire(work)
-            else:
-                work.lease.in_progress()
+        self.replies.keep(now)
         self._keeper = self._loop.call_later(self._keep_alive_s, self._keep_leases)
 
     async def close(self, drain_s: float) -> None:
