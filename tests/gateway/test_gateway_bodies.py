@@ -195,7 +195,7 @@ async def test_body_limit_while_reading(running: Running) -> None:
     assert b" 413 " in status_line
 
 
-@pytest.mark.parametrize("text", ["0", "-1", "nan", "inf", "1e3", "soon", "", "4000"])
+@pytest.mark.parametrize("text", ["0", "-1", "nan", "inf", "1e3", "soon", "", "100000"])
 async def test_timeout_header(running: Running, text: str) -> None:
     headers = {"x-shoal-timeout": text}
     reply = await running.http.post("/v1/embeddings", json={"model": "plain", "input": "x"}, headers=headers)

@@ -215,6 +215,21 @@ async def test_cold_model_is_asked_for_once(running: Running) -> None:
     assert {reply.status_code for reply in await asyncio.gather(*pending)} == {200}
 
 
+async def test_a_model_whose_only_worker_left_is_asked_for_again(running: Running) -> None:
+    """Its requests wait in a lane that nobody pulls until another worker loads it."""
+    leaver, stayer = running.worker, AnsweringWorker(running.queue, "w2")
+    stayer.states = {}
+    leaver.is_holding = stayer.is_holding = True
+    await stayer.start()
+    waiting = asyncio.ensure_future(running.embed(model="org/nested", input="x"))
+    await leaver.wait_for(lambda: bool(leaver.held or stayer.held))
+    leaver.announce(leaving=True)
+    await stayer.wait_for(lambda: any(demand.kind == "chosen" for demand in stayer.demands))
+    assert "org/nested" in {demand.model for demand in stayer.demands}
+    stayer.reply(*(leaver.held or stayer.held)[0])
+    assert (await waiting).status_code == 200
+
+
 async def test_a_model_that_loads_too_long_is_503_with_the_time_left(running: Running) -> None:
     running.worker.is_holding = True
     running.worker.states["org/nested"] = "loading"

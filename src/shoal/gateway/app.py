@@ -29,8 +29,8 @@ __all__ = ["Gateway"]
 
 _log = logging.getLogger(__name__)
 
-_EXPIRY_S = 1.0
-"""How often workers that fell silent are looked for."""
+_TICK_S = 1.0
+"""How often workers that fell silent, and models that nobody has loaded any more, are looked for."""
 
 T = TypeVar("T")
 
@@ -55,7 +55,7 @@ class Gateway:
         self._demands = Demands(queue, f"demand.{self._pool}")
         self._dispatch = Dispatch(queue, self._pool, gateway_id, self._directory, self._measures)
         self._listeners: list[Listener] = []
-        self._expiry: asyncio.TimerHandle | None = None
+        self._ticking: asyncio.TimerHandle | None = None
         operations = Operations(settings, self._directory, self._demands, self._dispatch, self._measures, gateway_id)
         routes: dict[str, App] = {surface.route: Operation(operations, surface) for surface in surfaces}
         pages = Pages(self._directory, self._measures, lambda: self.is_ready, surfaces)
@@ -79,12 +79,12 @@ class Gateway:
         ]
         self._queue.on_reconnect(self._say_hello)
         self._say_hello()
-        self._expire()
+        self._tick()
 
     async def stop(self) -> None:
         """Fail what is still open and stop listening."""
-        if self._expiry is not None:
-            self._expiry.cancel()
+        if self._ticking is not None:
+            self._ticking.cancel()
         self._demands.close()
         await self._dispatch.stop()
         for listener in self._listeners:
@@ -111,12 +111,15 @@ class Gateway:
         for model in self.model_names:
             self._measures.know(model)
 
-    def _expire(self) -> None:
+    def _tick(self) -> None:
         if self._queue.is_connected:
             self._directory.expire()
         else:
             self._directory.excuse_silence()
-        self._expiry = asyncio.get_running_loop().call_later(_EXPIRY_S, self._expire)
+        for model in self._dispatch.open_models:
+            if (served := self._directory.get(model)) is not None:
+                self._demands.want(served)
+        self._ticking = asyncio.get_running_loop().call_later(_TICK_S, self._tick)
 
 
 def _hearing(decode: Callable[[bytes], T], hear: Callable[[T], None]) -> Callable[[bytes], None]:

@@ -40,7 +40,9 @@ class Demands:
         self._wanted: dict[str, _Wanted] = {}
 
     def want(self, served: Served) -> None:
-        """See to it that somebody loads the model; does nothing while an exchange about it is fresh."""
+        """See to it that somebody loads the model, unless one has, is at it, or was asked a moment ago."""
+        if served.is_ready or served.is_loading:
+            return
         model = served.card.id
         loop = asyncio.get_running_loop()
         known = self._wanted.get(model)

@@ -102,6 +102,10 @@ class Directory:
             raise self._no_model(name)
         return served
 
+    def get(self, model: str) -> Served | None:
+        """The model of this id, if it is served."""
+        return self._by_name.get(model)
+
     @property
     def models(self) -> list[Served]:
         """All models, by id."""
@@ -124,7 +128,7 @@ class Directory:
 
     def failure(self, model: str) -> ShoalError | None:
         """Why a model cannot be loaded; None unless every worker that serves it has tried in vain of late."""
-        served = self._by_name.get(model)
+        served = self.get(model)
         return None if served is None or served.failure is None else ShoalError.from_body(served.failure)
 
     def not_loaded(self, model: str) -> NotReady | None:

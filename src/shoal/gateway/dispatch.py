@@ -139,6 +139,11 @@ class Dispatch:
         """Chunks published or about to be, without a reply."""
         return sum(request.missing for request in self._open.values())
 
+    @property
+    def open_models(self) -> set[str]:
+        """Models that somebody waits for."""
+        return {request.lane.model for request in self._open.values()}
+
     async def run(
         self,
         ask: Ask,

@@ -18,7 +18,7 @@ Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 Headers = list[tuple[bytes, bytes]]
 
-_MAX_TIMEOUT_S = 3600.0
+_MAX_TIMEOUT_S = 86_400.0
 
 
 class ClientGone(Exception):

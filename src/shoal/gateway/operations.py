@@ -80,11 +80,9 @@ class Operations:
                 "The field model is missing.", param="model", hint=f"Served here: {served or 'none yet'}."
             )
         found = self.directory.find(model)
-        if not found.is_ready:
-            if failure := self.directory.failure(found.card.id):
-                raise failure
-            if not found.is_loading:
-                self.demands.want(found)
+        if failure := self.directory.failure(found.card.id):
+            raise failure
+        self.demands.want(found)
         return found
 
 
@@ -129,6 +127,7 @@ class _Run:
         """
         try:
             answer = await self._run(receive)
+            body = self._surface.reply(answer, self.reply_format)
         except ShoalError as error:
             return self._fail(error)
         except ClientGone:
@@ -137,7 +136,7 @@ class _Run:
             _log.error("request %s failed unexpectedly: %s", self.request_id, where(error))
             return self._fail(InternalError("A fault of the server.", hint=f"Report request {self.request_id}."))
         self._operations.measures.succeed(self._surface.route, answer)
-        return 200, self._surface.reply(answer, self.reply_format), _headers(answer)
+        return 200, body, _headers(answer)
 
     async def _run(self, receive: Receive) -> Answer:
         operations, settings, headers = self._operations, self._operations.settings, self._headers
