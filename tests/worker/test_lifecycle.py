@@ -10,7 +10,6 @@ import pytest
 
 from shoal.catalog import fake_spec
 from shoal.errors import InternalError, ModelRefused, UnknownModel
-from shoal.runtimes import link as link_module
 from shoal.types import Demand, encode
 from worker.station import LANE, SPEC, Station, expected, vectors
 
@@ -152,8 +151,7 @@ async def test_draining_finishes_what_runs_and_takes_nothing_new(station: Any) -
     late.cancel()
 
 
-async def test_draining_hands_back_what_does_not_finish_in_time(station: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(link_module, "STOP_S", 0.1)
+async def test_draining_hands_back_what_does_not_finish_in_time(station: Any) -> None:
     one = await station(drain_s=0.1)
     os.kill(one.worker.host_pid, signal.SIGSTOP)
     asked = [one.ask_soon([f"text {i}"]) for i in range(5)]

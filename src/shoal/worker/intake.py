@@ -74,17 +74,16 @@ class Intake:
         replies.on_close = self.top_up_soon
 
     async def open(self, model: Model) -> None:
-        """Start to pull a model's lanes."""
-        for priority in get_args(Priority):
-            lane = Lane(self._pool, model.id, priority)
-            model.pulls[priority] = await self._queue.pull(lane, partial(self._receive, model))
-        self.top_up_soon()
+        """Open pulls on a model's lanes; they get credit once it is one of the models."""
+        priorities = get_args(Priority)
+        lanes = [Lane(self._pool, model.id, priority) for priority in priorities]
+        pulls = await asyncio.gather(*(self._queue.pull(lane, partial(self._receive, model)) for lane in lanes))
+        model.pulls = dict(zip(priorities, pulls, strict=True))
 
     async def close(self, model: Model) -> None:
         """Pull no more of a model; what is on loan stays."""
         model.is_open = False
-        for pull in model.pulls.values():
-            await pull.close()
+        await asyncio.gather(*(pull.close() for pull in model.pulls.values()))
 
     def top_up_soon(self) -> None:
         """Grant credit once for all that comes and goes in this turn of the event loop."""

@@ -13,6 +13,7 @@ What goes into a batch is the batcher's decision, what is taken from the queue t
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections import deque
 from collections.abc import Callable
@@ -39,7 +40,8 @@ HANG_S = 60.0
 """A batch that takes so much longer than expected counts as a crash: the host is killed."""
 
 MAX_CRASHES = 3
-"""In company, then alone, then alone once more: an operator who kills the host twice must not cost an innocent request."""
+"""In company, then alone, then alone once more: one who kills the host twice must not cost an innocent request."""
+
 HEAD_START: dict[Priority, float] = {"interactive": 1.0, "default": 0.0, "bulk": -2.0}
 """Latency objectives by which a lane's items count as older, or younger, than they are."""
 
@@ -90,10 +92,11 @@ class Sidecar:
 
     async def open(self, model: Model) -> None:
         """Serve a model from now on; its session is loaded."""
+        await self._intake.open(model)
         self.models[model.id] = model
+        self._intake.top_up_soon()
         if self._keeper is None:
             self._keep_leases()
-        await self._intake.open(model)
 
     def admit(self, work: Work) -> None:
         """Let a work's prepared items wait for the device."""
@@ -256,16 +259,18 @@ class Sidecar:
         self.replies.keep(now)
         self._keeper = self._loop.call_later(self._keep_alive_s, self._keep_leases)
 
-    async def close(self, drain_s: float) -> None:
-        """Pull no more, finish what is on loan within `drain_s`, hand the rest back."""
+    async def close(self, drain_s: float) -> bool:
+        """Pull no more, finish what is on loan within `drain_s`, hand the rest back; returns whether all is done."""
         for model in self.models.values():
             await self._intake.close(model)
-        try:
+        with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self.replies.settled(), drain_s)
-        except TimeoutError:
-            logger.warning("%d chunks are not done after %g s and handed back", len(list(self.replies)), drain_s)
-        for work in self.replies:
-            self.replies.hand_back(work)
         for timer in (self._keeper, self._timer):
             if timer is not None:
                 timer.cancel()
+        left = list(self.replies)
+        for work in left:
+            self.replies.hand_back(work)
+        if left:
+            logger.warning("%d chunks are not done after %g s and handed back", len(left), drain_s)
+        return not left

@@ -55,6 +55,7 @@ class Worker:
         self._loads: list[asyncio.Task[None]] = []
         self._reviving: asyncio.Task[None] | None = None
         self._is_serving = False
+        self._is_stopping = False
 
     @property
     def is_ready(self) -> bool:
@@ -97,7 +98,10 @@ class Worker:
         self._is_serving = False
         await self._announcer.leave()
         await self._residency.cancel()
-        await self.sidecar.close(self._drain_s)
+        is_done = await self.sidecar.close(self._drain_s)
+        self._is_stopping = True
+        if not is_done:
+            self._link.kill()  # it is at a batch that nobody waits for any more
         if self._reviving is not None:
             self._reviving.cancel()
             await asyncio.gather(self._reviving, return_exceptions=True)
@@ -109,6 +113,8 @@ class Worker:
             self._announcer.announce()
 
     def _on_host_exit(self) -> None:
+        if self._is_stopping:
+            return
         logger.error("The runtime host died; starting another one")
         self.sidecar.host_exited()
         if self._reviving is None or self._reviving.done():
