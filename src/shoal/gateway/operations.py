@@ -112,11 +112,11 @@ class _Run:
     def __init__(self, operations: Operations, surface: Surface, scope: Scope) -> None:
         self.started_at = time.perf_counter()
         self.model = ""
-        self.reply_format: Format = "json"
         self._operations = operations
         self._surface = surface
         self._method: str = scope["method"]
         self._headers: dict[bytes, bytes] = dict(scope["headers"])
+        self.reply_format = self._choose_reply_format("json")
         self.request_id, self._chunk_request_id = operations.request_ids(self._headers.get(b"x-request-id"))
 
     async def answer(self, receive: Receive) -> tuple[int, bytes, list[tuple[bytes, bytes]]]:
@@ -140,13 +140,10 @@ class _Run:
 
     async def _run(self, receive: Receive) -> Answer:
         operations, settings, headers = self._operations, self._operations.settings, self._headers
-        if len(self._surface.formats) > 1:
-            self.reply_format = reply_format(headers.get(b"accept", b""), "json")
         if self._method != "POST":
             raise MethodNotAllowed(f"{self._surface.route} takes POST, not {self._method}.")
         body_format = request_format(headers.get(b"content-type", b""), self._surface.formats)
-        if len(self._surface.formats) > 1:
-            self.reply_format = reply_format(headers.get(b"accept", b""), body_format)
+        self.reply_format = self._choose_reply_format(body_format)
         limit_s = timeout_s(headers, settings.timeout_s)
         body = await read_body(headers, receive, settings.max_body_bytes)
         ask = self._surface.read(body, body_format, self.reply_format)
@@ -161,6 +158,11 @@ class _Run:
             ask, options, served, items, request_id=self._chunk_request_id, timeout_s=limit_s, receive=receive
         )
         return self._add_up(ask, served, replies, len(items.raw))
+
+    def _choose_reply_format(self, body_format: Format) -> Format:
+        if len(self._surface.formats) == 1:
+            return self._surface.formats[0]
+        return reply_format(self._headers.get(b"accept", b""), body_format)
 
     def _add_up(self, ask: Ask, served: Served, replies: list[ChunkReply], num_items: int) -> Answer:
         times = replies[0].times if len(replies) == 1 else max((reply.times for reply in replies), key=_total_s)
