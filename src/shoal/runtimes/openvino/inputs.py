@@ -55,7 +55,7 @@ class Inputs:
 
     @property
     def slots(self) -> Node:
-        """[slots]: 0, 1, 2, ... up to the most texts in a row."""
+        """[slots]: 0, 1, 2, ..., one for each text that a row may hold."""
         return self._parameter("slots", 1)
 
     @property

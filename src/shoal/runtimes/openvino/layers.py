@@ -5,7 +5,7 @@ Token states are float32 [rows, width, hidden]; everything acts on the last axis
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,17 @@ from openvino import opset15 as ops
 from shoal.errors import ModelRefused
 from shoal.runtimes.openvino.weights import Weights
 
-__all__ = ["ACTIVATIONS", "Node", "activation", "attention", "constant", "embedding", "layer_norm", "linear"]
+__all__ = [
+    "ACTIVATIONS",
+    "Node",
+    "activation",
+    "attention",
+    "constant",
+    "embedding",
+    "layer_norm",
+    "linear",
+    "self_attention",
+]
 
 Node = Any
 """An openvino node or output; the library has no types."""
@@ -47,15 +57,33 @@ def embedding(ids: Node, weights: Weights, name: str, num_rows: int, size: int) 
     return ops.gather(constant(weights.take(f"{name}.weight", (num_rows, size))), ids, constant(0))
 
 
+def self_attention(x: Node, weights: Weights, names: Sequence[str], mask: Node, hidden: int, num_heads: int) -> Node:
+    """Attention of `x` [rows, width, hidden] on itself; `names` are the linear layers of query, key and value.
+
+    The three are one matrix multiplication, and the scale of the scores is folded into the query's weights.
+    """
+    head_size = hidden // num_heads
+    scales = (np.float32(head_size**-0.5), np.float32(1), np.float32(1))
+    matrices = [
+        weights.take(f"{name}.weight", (hidden, hidden)) * scale for name, scale in zip(names, scales, strict=True)
+    ]
+    offsets = [weights.take(f"{name}.bias", (hidden,)) * scale for name, scale in zip(names, scales, strict=True)]
+    y = ops.matmul(x, constant(np.concatenate(matrices)), False, True)
+    y = ops.add(y, constant(np.concatenate(offsets)))
+    query, key, value = ops.split(y, constant(2, np.int64), 3).outputs()
+    return attention(query, key, value, mask, num_heads, head_size)
+
+
 def attention(query: Node, key: Node, value: Node, mask: Node, num_heads: int, head_size: int) -> Node:
-    """softmax(Q K^T / sqrt(head_size) + mask) V, a head at a time.
+    """softmax(Q K^T + mask) V, a head at a time; the query is scaled already.
 
     `query`, `key` and `value` are [rows, width, num_heads * head_size], `mask` [rows, 1 or num_heads, width, width].
     """
     split = constant([0, 0, num_heads, head_size], np.int64)
     swap = constant([0, 2, 1, 3], np.int64)
-    heads = [ops.transpose(ops.reshape(x, split, True), swap) for x in (query, key, value)]
-    mixed = ops.transpose(ops.scaled_dot_product_attention(*heads, mask), swap)
+    query, key, value = (ops.transpose(ops.reshape(x, split, True), swap) for x in (query, key, value))
+    weights = ops.softmax(ops.add(ops.matmul(query, key, False, True), mask), -1)
+    mixed = ops.transpose(ops.matmul(weights, value, False, False), swap)
     return ops.reshape(mixed, constant([0, 0, num_heads * head_size], np.int64), True)
 
 

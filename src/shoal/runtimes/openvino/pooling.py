@@ -21,7 +21,8 @@ from shoal.runtimes.openvino.weights import open_weights
 
 __all__ = ["apply_modules"]
 
-_NO_INDEX = np.iinfo(np.int32).max
+_NO_INDEX = 1 << 22
+"""Behind every token; exact in float32 too, in which the library may compare integers."""
 
 
 def apply_modules(states: Node, hidden: int, modules: tuple[Module, ...], directory: str, inputs: Inputs) -> Node:
@@ -57,8 +58,10 @@ class _Texts:
     def __init__(self, states: Node, pooling: Pooling, inputs: Inputs) -> None:
         self.states = states
         self.index = ops.unsqueeze(inputs.index, constant(1, np.int64))
+        self.slots = inputs.slots
         self.all = _members(inputs.segments, inputs.slots)
-        self.counted = self.all if pooling.include_prompt else _members(inputs.pooled_segments, inputs.slots)
+        self.counted_segments = inputs.segments if pooling.include_prompt else inputs.pooled_segments
+        self.counted = _members(self.counted_segments, inputs.slots)
 
     def total(self, factors: Node) -> Node:
         """Sum over tokens, each times its factor: float32 [rows, slots, hidden]."""
@@ -112,11 +115,17 @@ def _last_token(texts: _Texts) -> Node:
 
 
 def _max(texts: _Texts) -> Node:
-    hidden_last = ops.unsqueeze(texts.counted, constant(3, np.int64))
-    states = ops.unsqueeze(texts.states, constant(1, np.int64))
-    return ops.reduce_max(
-        ops.select(hidden_last, states, constant(-np.inf, np.float32)), constant([2], np.int64), False
-    )
+    """Scattered into the slots rather than compared slot by slot, which would cost slots times the memory."""
+    nowhere = ops.shape_of(texts.slots, "i32")
+    segments = ops.select(ops.less(texts.counted_segments, constant(0, np.int32)), nowhere, texts.counted_segments)
+    shape = ops.shape_of(texts.states)
+    places = ops.broadcast(ops.unsqueeze(segments, constant(2, np.int64)), shape)
+    axis, one = constant(1, np.int64), constant([1], np.int64)
+    num_places = ops.add(ops.shape_of(texts.slots), one)
+    rows, hidden = (ops.gather(shape, constant([i], np.int64), constant(0, np.int64)) for i in (0, 2))
+    empty = ops.broadcast(constant(-np.inf, np.float32), ops.concat([rows, num_places, hidden], 0))
+    highest = ops.scatter_elements_update(empty, places, texts.states, axis, "max", True)
+    return ops.slice(highest, constant([0], np.int64), ops.shape_of(texts.slots), one, one)
 
 
 _MODES: dict[str, Callable[[_Texts], Node]] = {

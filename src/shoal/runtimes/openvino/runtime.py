@@ -65,8 +65,9 @@ class OpenVINORuntime:
     def _settings(self, precision: str, num_threads: int) -> dict[str, Any]:
         settings = {
             "INFERENCE_PRECISION_HINT": _PRECISIONS[precision],
-            "PERFORMANCE_HINT": "LATENCY",
             "NUM_STREAMS": 1,
+            # Pinned threads wait for their own core while another is idle; the server's other threads need cores too.
+            "ENABLE_CPU_PINNING": False,
         }
         return settings | ({"INFERENCE_NUM_THREADS": num_threads} if num_threads else {})
 

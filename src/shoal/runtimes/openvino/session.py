@@ -9,11 +9,17 @@ import numpy.typing as npt
 
 from shoal.errors import InvalidRequest
 from shoal.runtimes.base import Arrays, Features, SessionFacts
-from shoal.runtimes.openvino.packing import Rows, plan_rows
+from shoal.runtimes.openvino.packing import Rows, num_slots, plan_rows
 
 __all__ = ["OpenVINOSession"]
 
 Ints = npt.NDArray[np.int32]
+
+_RUN_TOKENS_PER_THREAD = 512
+"""Larger runs are no faster, and their activations leave the cache."""
+
+_WIDTH_COST = {"float32": 1 / 5000, "bfloat16": 1 / 700}
+"""See `packing.plan_rows`; where matrix multiplications are cheap, attention weighs more."""
 
 
 class OpenVINOSession:
@@ -38,6 +44,8 @@ class OpenVINOSession:
         facts: SessionFacts,
     ) -> None:
         self._request = compiled.create_infer_request()
+        self._run_tokens = _RUN_TOKENS_PER_THREAD * compiled.get_property("INFERENCE_NUM_THREADS")
+        self._width_cost = _WIDTH_COST[facts.precision]
         self._input_names = input_names
         self._padding_id = padding_id
         self._max_length = max_length
@@ -56,7 +64,7 @@ class OpenVINOSession:
         """
         self._check(features)
         dense: npt.NDArray[np.float32] | None = None
-        for rows in plan_rows(features.lengths.tolist()):
+        for rows in plan_rows(features.lengths.tolist(), self._run_tokens, self._width_cost):
             filled = fill(features, rows, self._padding_id)
             arrays = {name: filled[name] for name in self._input_names}
             vectors = self._request.infer(arrays, share_inputs=True, share_outputs=True)["dense"]
@@ -101,7 +109,6 @@ def fill(features: Features, rows: Rows, padding_id: int | None) -> dict[str, In
         flat[target] = values
         return flat.reshape(rows.num_rows, rows.width)
 
-    most_texts = int(rows.slots.max()) + 1
     return {
         "token_ids": spread(token_ids),
         "token_type_ids": spread(types),
@@ -109,7 +116,7 @@ def fill(features: Features, rows: Rows, padding_id: int | None) -> dict[str, In
         "pooled_segments": spread(np.where(is_pooled, segments, -1), -1),
         "index": spread(index),
         "positions": spread(index if padding_id is None else _counted(token_ids, lengths, padding_id)),
-        "slots": np.arange(1 << (most_texts - 1).bit_length(), dtype=np.int32),
+        "slots": np.arange(num_slots(rows.width), dtype=np.int32),
     }
 
 

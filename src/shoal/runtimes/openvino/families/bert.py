@@ -44,10 +44,8 @@ def _embed(config: dict[str, Any], weights: Weights, inputs: Inputs, positions: 
 def _layer(config: dict[str, Any], weights: Weights, x: Node, mask: Node) -> Node:
     hidden, inner, num_heads = config["hidden_size"], config["intermediate_size"], config["num_attention_heads"]
     epsilon = config["layer_norm_eps"]
-    query, key, value = (
-        layers.linear(x, weights, f"attention.self.{name}", hidden, hidden) for name in ("query", "key", "value")
-    )
-    mixed = layers.attention(query, key, value, mask, num_heads, hidden // num_heads)
+    names = [f"attention.self.{name}" for name in ("query", "key", "value")]
+    mixed = layers.self_attention(x, weights, names, mask, hidden, num_heads)
     mixed = layers.linear(mixed, weights, "attention.output.dense", hidden, hidden)
     x = layers.layer_norm(ops.add(mixed, x), weights, "attention.output.LayerNorm", hidden, epsilon)
     y = layers.linear(x, weights, "intermediate.dense", inner, hidden)

@@ -33,8 +33,8 @@ def encode(config: dict[str, Any], weights: Weights, inputs: Inputs) -> Node:
 
 def _layer(config: dict[str, Any], weights: Weights, x: Node, mask: Node) -> Node:
     size, inner, num_heads = config["dim"], config["hidden_dim"], config["n_heads"]
-    query, key, value = (layers.linear(x, weights, f"attention.{name}_lin", size, size) for name in ("q", "k", "v"))
-    mixed = layers.attention(query, key, value, mask, num_heads, size // num_heads)
+    names = [f"attention.{name}_lin" for name in "qkv"]
+    mixed = layers.self_attention(x, weights, names, mask, size, num_heads)
     mixed = layers.linear(mixed, weights, "attention.out_lin", size, size)
     x = layers.layer_norm(ops.add(mixed, x), weights, "sa_layer_norm", size, _EPSILON)
     y = layers.linear(x, weights, "ffn.lin1", inner, size)

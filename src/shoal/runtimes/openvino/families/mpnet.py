@@ -38,8 +38,8 @@ def encode(config: dict[str, Any], weights: Weights, inputs: Inputs) -> Node:
 def _layer(config: dict[str, Any], weights: Weights, x: Node, mask: Node) -> Node:
     hidden, inner, num_heads = config["hidden_size"], config["intermediate_size"], config["num_attention_heads"]
     epsilon = config["layer_norm_eps"]
-    query, key, value = (layers.linear(x, weights, f"attention.attn.{name}", hidden, hidden) for name in "qkv")
-    mixed = layers.attention(query, key, value, mask, num_heads, hidden // num_heads)
+    names = [f"attention.attn.{name}" for name in "qkv"]
+    mixed = layers.self_attention(x, weights, names, mask, hidden, num_heads)
     mixed = layers.linear(mixed, weights, "attention.attn.o", hidden, hidden)
     x = layers.layer_norm(ops.add(mixed, x), weights, "attention.LayerNorm", hidden, epsilon)
     y = layers.linear(x, weights, "intermediate.dense", inner, hidden)
