@@ -35,6 +35,7 @@ class Served(msgspec.Struct, frozen=True):
         load_s: how long loading takes as far as is known, else 0.
         failure: why every worker that tried could not load it.
         workers: ids of those that could serve it.
+        loaded: its state in each worker that has it ready: runtime, device, precision, costs.
     """
 
     card: ModelCard
@@ -44,6 +45,7 @@ class Served(msgspec.Struct, frozen=True):
     load_s: float
     failure: ErrorBody | None
     workers: frozenset[str]
+    loaded: tuple[LoadedModel, ...] = ()
 
 
 class Directory:
@@ -190,6 +192,7 @@ def _served(model: str, offers: list[tuple[WorkerStatus, ModelCard]]) -> Served:
         load_s=max((state.load_s for state in loaded), default=0.0),
         failure=failed[0].error if failed and len(failed) == len(offers) else None,
         workers=frozenset(status.worker_id for status, _ in offers),
+        loaded=tuple(ready),
     )
 
 

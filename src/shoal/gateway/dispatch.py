@@ -8,6 +8,7 @@ hang up; it runs while requests are open. It must not know surfaces.
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import time
 from collections.abc import Sequence
@@ -56,13 +57,19 @@ class _OpenRequest:
     )
 
     def __init__(
-        self, lane: Lane, chunks: list[tuple[str, bytes]], now: float, timeout_s: float, receive: Receive
+        self,
+        lane: Lane,
+        chunks: list[tuple[str, bytes]],
+        done: asyncio.Future[None],
+        now: float,
+        timeout_s: float,
+        receive: Receive,
     ) -> None:
         self.lane = lane
         self.chunks = chunks
         self.replies: list[ChunkReply | None] = [None] * len(chunks)
         self.missing = len(chunks)
-        self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.done = done
         self.opened_at = now
         self.deadline = now + timeout_s
         self.receive = receive
@@ -122,6 +129,11 @@ class Dispatch:
         self._sweep: asyncio.TimerHandle | None = None
         self._listener: Listener | None = None
 
+    @functools.cached_property
+    def _loop(self) -> asyncio.AbstractEventLoop:
+        # Asked once: each asyncio.get_running_loop() is a system call in CPython 3.11.
+        return asyncio.get_running_loop()
+
     async def start(self) -> None:
         self._listener = await self._queue.listen(self._reply_to, self._on_reply)
         self._queue.on_reconnect(self._on_reconnect)
@@ -164,9 +176,10 @@ class Dispatch:
             ClientGone: `receive` said so.
         """
         chunks = self._chunks(ask, options, served, items, request_id, time.time() + timeout_s)
-        loop = asyncio.get_running_loop()
+        loop = self._loop
         lane = Lane(self._pool, served.card.id)
-        request = self._open[request_id] = _OpenRequest(lane, chunks, loop.time(), timeout_s, receive)
+        request = _OpenRequest(lane, chunks, loop.create_future(), loop.time(), timeout_s, receive)
+        self._open[request_id] = request
         if self._sweep is None:
             self._sweep = loop.call_later(_SWEEP_S, self._look_after)
         try:
@@ -216,7 +229,7 @@ class Dispatch:
 
     async def _publish_all(self, request: _OpenRequest) -> None:
         """Hand all chunks to the queue, at once; an error is left in `request.done`."""
-        request.publisher = asyncio.current_task()
+        request.publisher = asyncio.current_task(self._loop)
         try:
             if len(request.chunks) == 1:
                 await self._publish(request, 0)
@@ -270,7 +283,7 @@ class Dispatch:
 
     def _look_after(self) -> None:
         """Deadlines and clients that hang up, for all open requests."""
-        loop = asyncio.get_running_loop()
+        loop = self._loop
         now = loop.time()
         for request in self._open.values():
             if now >= request.deadline:
@@ -289,10 +302,18 @@ class Dispatch:
         )
 
 
+_NUMBER_BYTES = {"json": 25, "base64": 6, "raw": 4}
+
+
 def _reply_bytes(ask: Ask, dimensions: int) -> int:
     """An upper bound for one item of a reply."""
-    number_bytes = {"json": 25, "base64": 6, "raw": 4}[ask.render.encoding]
-    return dimensions * number_bytes + 64 + len(ask.render.before) + len(ask.render.between) + len(ask.render.after)
+    return (
+        dimensions * _NUMBER_BYTES[ask.render.encoding]
+        + 64
+        + len(ask.render.before)
+        + len(ask.render.between)
+        + len(ask.render.after)
+    )
 
 
 def _refuse_unsendable(sizes: Sequence[int], limit_bytes: int) -> None:

@@ -97,7 +97,9 @@ class Pages:
         )
         card: dict[str, Any] = msgspec.to_builtins(served.card)
         owner = served.card.id.rpartition("/")[0] or "shoal"
-        return {**card, "object": "model", "created": self._started_at, "owned_by": owner, "state": state}
+        loaded = msgspec.to_builtins(served.loaded)
+        about = {"object": "model", "created": self._started_at, "owned_by": owner}
+        return {**card, **about, "state": state, "loaded": loaded}
 
     async def _health(self, request: Request) -> Response:
         return _json({"status": "alive"})
