@@ -33,14 +33,23 @@ def test_load_makes_batches_be_expected_later_and_leaves_costs_and_quantum_alone
     assert one.expected_s(1000) == pytest.approx(0.022, rel=0.01)
 
 
-def test_tokens_that_did_not_fit_are_never_tried_again() -> None:
-    one = model(CostModel(0.001, 1e-5))
-    assert one.limit_tokens(2_000)
+def test_a_batch_that_did_not_fit_halves_the_quantum_until_memory_may_be_free_again() -> None:
+    one = model(CostModel(0.001, 1e-5), max_tokens=4_000)
+    assert one.halve_tokens(4_000)
     assert one.quantum_tokens == 2_000
-    assert not one.limit_tokens(3_000)
     for _ in range(100):
         one.observe(1000, 0.001)
     assert one.quantum_tokens == 2_000
+    assert one.double_tokens()
+    assert one.quantum_tokens == 4_000
+    assert not one.double_tokens()
+
+
+def test_the_quantum_never_falls_below_the_longest_item() -> None:
+    one = model(CostModel(0.001, 1e-5))
+    one.halve_tokens(20)
+    assert one.quantum_tokens == 512
+    assert not one.halve_tokens(20)
 
 
 def test_seconds_of_work_are_counted_in_the_batches_that_there_will_be() -> None:

@@ -10,7 +10,6 @@ import logging
 import os
 import socket
 import sys
-import time
 from asyncio.subprocess import DEVNULL, PIPE, STDOUT, Process
 from collections.abc import Callable, Iterable
 from typing import Any, cast
@@ -40,7 +39,6 @@ logger = logging.getLogger("shoal.host")
 
 FIRST_BACK_OFF_S = 0.1
 MAX_BACK_OFF_S = 10.0
-STABLE_S = 30.0
 STOP_S = 5.0
 
 
@@ -66,7 +64,6 @@ class HostLink:
         self._connection: _Connection | None = None
         self._output: asyncio.Task[None] | None = None
         self._next_id = 0
-        self._started_at = 0.0
         self._back_off_s = 0.0
 
     @property
@@ -90,7 +87,6 @@ class HostLink:
             raise
         finally:
             theirs.close()
-        self._started_at = time.monotonic()
 
     async def _start_with(self, ours: socket.socket, theirs: socket.socket) -> None:
         command = [sys.executable, "-m", "shoal.runtimes.host"]
@@ -104,8 +100,8 @@ class HostLink:
         _, self._connection = await loop.create_unix_connection(lambda: _Connection(self.on_exit), sock=ours)
 
     async def restart(self) -> None:
-        """Start again after a death: at once the first time, then after pauses that double from 0.1 s to 10 s."""
-        if time.monotonic() - self._started_at > STABLE_S:
+        """Start again after a death: at once if the last host ran a batch, else after pauses that double up to 10 s."""
+        if self._connection is not None and self._connection.has_run:
             self._back_off_s = 0.0
         await asyncio.sleep(self._back_off_s)
         self._back_off_s = min(max(FIRST_BACK_OFF_S, 2 * self._back_off_s), MAX_BACK_OFF_S)
@@ -173,6 +169,7 @@ class _Connection(asyncio.BufferedProtocol):
 
     def __init__(self, on_exit: Callable[[], None]) -> None:
         self.is_open = False
+        self.has_run = False
         self._on_exit = on_exit
         self._is_closing = False
         self._loop = asyncio.get_running_loop()
@@ -219,6 +216,7 @@ class _Connection(asyncio.BufferedProtocol):
             return
         match report:
             case Ran():
+                self.has_run = True
                 future.set_result((arrays_of(report.arrays, body), report.seconds))
             case Loaded():
                 future.set_result(report.facts)

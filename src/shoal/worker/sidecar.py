@@ -39,6 +39,9 @@ logger = logging.getLogger(__name__)
 HANG_S = 60.0
 """A batch that takes so much longer than expected counts as a crash: the host is killed."""
 
+MEMORY_RETRY_S = 60.0
+"""So long after a batch did not fit into memory, larger ones are tried again."""
+
 MAX_CRASHES = 3
 """In company, then alone, then alone once more: one who kills the host twice must not cost an innocent request."""
 
@@ -216,10 +219,14 @@ class Sidecar:
             self.replies.refuse(batch.items[0].work, InternalError(f"{type(error).__name__}: {error}"))
 
     def _halve_quantum(self, batch: Batch) -> None:
-        model = batch.model
-        smaller = max(model.spec.tokenization.max_length, min(model.quantum_tokens, batch.num_tokens) // 2)
-        if model.limit_tokens(smaller):
-            logger.warning("%s: %d tokens do not fit, at most %d from now on", model.id, batch.num_tokens, smaller)
+        if batch.model.halve_tokens(batch.num_tokens):
+            quantum_tokens = batch.model.quantum_tokens
+            logger.warning("%s: %d tokens do not fit, at most %d now", batch.model.id, batch.num_tokens, quantum_tokens)
+            self._on_change()
+            self._loop.call_later(MEMORY_RETRY_S, self._double_quantum, batch.model)
+
+    def _double_quantum(self, model: Model) -> None:
+        if model.double_tokens():
             self._on_change()
 
     def host_exited(self) -> None:

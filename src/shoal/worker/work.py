@@ -57,7 +57,7 @@ class Model:
         self.adapter = adapter
         self.facts = facts
         self.cost = cost
-        self.max_tokens = max_tokens
+        self.max_tokens = self._most_tokens = max_tokens
         self.max_items = max_items
         self._objective_s = objective_s
         self.quantum_tokens = self._quantum()
@@ -123,9 +123,15 @@ class Model:
         self.pace = 1.0
         return self._has_new_quantum()
 
-    def limit_tokens(self, max_tokens: int) -> bool:
-        """Let no batch have more tokens than this from now on; returns whether that changed the quantum."""
-        self.max_tokens = min(self.max_tokens, max_tokens)
+    def halve_tokens(self, num_tokens: int) -> bool:
+        """A batch of so many tokens did not fit: allow half. Returns whether that changed the quantum."""
+        half = min(self.max_tokens, self.quantum_tokens, num_tokens) // 2
+        self.max_tokens = max(half, self.spec.tokenization.max_length)
+        return self._has_new_quantum()
+
+    def double_tokens(self) -> bool:
+        """Memory may be free again: allow twice as much, up to the first bound. Returns whether the quantum changed."""
+        self.max_tokens = min(2 * self.max_tokens, self._most_tokens)
         return self._has_new_quantum()
 
     def _has_new_quantum(self) -> bool:
