@@ -51,6 +51,9 @@ FAMILIES: dict[str, Family] = {
             r"embeddings\.position_ids",
         ),
     ),
+    "electra": Family(
+        "electra:encode", ignored=(*_HEADS, r"(discriminator|generator)_.*", r"(generator_lm_head|classifier)\..*")
+    ),
     "mpnet": Family("mpnet:encode", ignored=_HEADS),
 }
 """Family of a spec to its row."""

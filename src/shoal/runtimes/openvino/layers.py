@@ -62,6 +62,8 @@ def self_attention(x: Node, weights: Weights, names: Sequence[str], mask: Node, 
 
     The three are one matrix multiplication, and the scale of the scores is folded into the query's weights.
     """
+    if hidden % num_heads:
+        raise ModelRefused(f"config.json: {num_heads} attention heads do not divide a width of {hidden}.")
     head_size = hidden // num_heads
     scales = (np.float32(head_size**-0.5), np.float32(1), np.float32(1))
     matrices = [
@@ -87,14 +89,14 @@ def attention(query: Node, key: Node, value: Node, mask: Node, num_heads: int, h
     return ops.reshape(mixed, constant([0, 0, num_heads * head_size], np.int64), True)
 
 
-def activation(x: Node, name: str) -> Node:
-    """An activation by the name that config.json gives it.
+def activation(x: Node, name: str, key: str) -> Node:
+    """An activation by the name that the model's files give it; `key` says where, as in "config.json: hidden_act".
 
     Raises:
         ModelRefused: names the activation and those there are.
     """
     if name not in ACTIVATIONS:
-        raise ModelRefused(f"config.json: activation {name!r} is unknown; known: {', '.join(sorted(ACTIVATIONS))}.")
+        raise ModelRefused(f"{key} is {name!r}; understood: {', '.join(sorted(ACTIVATIONS))}.")
     return ACTIVATIONS[name](x)
 
 

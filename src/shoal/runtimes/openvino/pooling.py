@@ -145,7 +145,7 @@ def _dense(x: Node, size: int, module: Dense, directory: str) -> Node:
     weights = open_weights([file])
     y = layers.linear(x, weights, "linear", module.out_features, module.in_features, has_bias=module.has_bias)
     weights.refuse_unused(())
-    return layers.activation(y, module.activation)
+    return layers.activation(y, module.activation, f"{file}: activation_function")
 
 
 def _normalize(x: Node) -> Node:

@@ -6,7 +6,6 @@ refused: wrong vectors are worse than none. This file knows no architecture.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,6 +20,14 @@ from shoal.errors import ModelRefused
 __all__ = ["Weights", "open_weights"]
 
 _DTYPES = {"F64": np.float64, "F32": np.float32, "F16": np.float16, "BF16": np.uint16}
+
+
+class _Entry(msgspec.Struct):
+    """A tensor in the file's header; `__metadata__`, the one entry that is none, has no such fields."""
+
+    dtype: str = ""
+    shape: tuple[int, ...] = ()
+    data_offsets: tuple[int, int] = (0, 0)
 
 
 class _Stored(msgspec.Struct, frozen=True):
@@ -108,18 +115,18 @@ def _read_header(file: Path) -> dict[str, _Stored]:
     try:
         content = np.memmap(file, np.uint8, "c")
         header_end = 8 + int.from_bytes(content[:8].tobytes(), "little")
-        header = json.loads(content[8:header_end].tobytes())
+        entries = msgspec.json.decode(content[8:header_end].tobytes(), type=dict[str, _Entry])
     except FileNotFoundError:
         raise ModelRefused(f"{file} is missing.") from None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, msgspec.MsgspecError) as error:
         raise ModelRefused(f"{file} is not a safetensors file: {error}.") from error
-    header.pop("__metadata__", None)
+    entries.pop("__metadata__", None)
     stored = {}
-    for name, entry in header.items():
-        start, end = (header_end + offset for offset in entry["data_offsets"])
+    for name, entry in entries.items():
+        start, end = (header_end + offset for offset in entry.data_offsets)
         if end > content.shape[0]:
             raise ModelRefused(f"{file} is cut short: tensor {name} ends at byte {end} of {content.shape[0]}.")
-        stored[name] = _Stored(str(file), entry["dtype"], tuple(entry["shape"]), content[start:end])
+        stored[name] = _Stored(str(file), entry.dtype, entry.shape, content[start:end])
     return stored
 
 

@@ -11,7 +11,7 @@ from shoal.runtimes.openvino.inputs import Inputs
 from shoal.runtimes.openvino.layers import Node
 from shoal.runtimes.openvino.weights import Weights
 
-__all__ = ["encode", "encode_roberta"]
+__all__ = ["embed", "encode", "encode_roberta", "layer"]
 
 
 def encode(config: dict[str, Any], weights: Weights, inputs: Inputs) -> Node:
@@ -25,15 +25,16 @@ def encode_roberta(config: dict[str, Any], weights: Weights, inputs: Inputs) -> 
 
 
 def _encode(config: dict[str, Any], weights: Weights, inputs: Inputs, positions: Node) -> Node:
-    x = _embed(config, weights.under("embeddings."), inputs, positions)
+    x = embed(config, weights.under("embeddings."), inputs, positions)
     mask = inputs.mask()
     for i in range(config["num_hidden_layers"]):
-        x = _layer(config, weights.under(f"encoder.layer.{i}."), x, mask)
+        x = layer(config, weights.under(f"encoder.layer.{i}."), x, mask)
     return x
 
 
-def _embed(config: dict[str, Any], weights: Weights, inputs: Inputs, positions: Node) -> Node:
-    hidden = config["hidden_size"]
+def embed(config: dict[str, Any], weights: Weights, inputs: Inputs, positions: Node) -> Node:
+    """The sum of the three tables, normalised: [rows, width, embedding_size, or hidden_size where there is none]."""
+    hidden = config.get("embedding_size", config["hidden_size"])
     words = layers.embedding(inputs.token_ids, weights, "word_embeddings", config["vocab_size"], hidden)
     types = layers.embedding(inputs.token_type_ids, weights, "token_type_embeddings", config["type_vocab_size"], hidden)
     places = layers.embedding(positions, weights, "position_embeddings", config["max_position_embeddings"], hidden)
@@ -41,7 +42,8 @@ def _embed(config: dict[str, Any], weights: Weights, inputs: Inputs, positions: 
     return layers.layer_norm(total, weights, "LayerNorm", hidden, config["layer_norm_eps"])
 
 
-def _layer(config: dict[str, Any], weights: Weights, x: Node, mask: Node) -> Node:
+def layer(config: dict[str, Any], weights: Weights, x: Node, mask: Node) -> Node:
+    """One layer: attention, then the two linear layers, each added to what it was given and normalised after."""
     hidden, inner, num_heads = config["hidden_size"], config["intermediate_size"], config["num_attention_heads"]
     epsilon = config["layer_norm_eps"]
     names = [f"attention.self.{name}" for name in ("query", "key", "value")]
@@ -49,5 +51,6 @@ def _layer(config: dict[str, Any], weights: Weights, x: Node, mask: Node) -> Nod
     mixed = layers.linear(mixed, weights, "attention.output.dense", hidden, hidden)
     x = layers.layer_norm(ops.add(mixed, x), weights, "attention.output.LayerNorm", hidden, epsilon)
     y = layers.linear(x, weights, "intermediate.dense", inner, hidden)
-    y = layers.linear(layers.activation(y, config["hidden_act"]), weights, "output.dense", hidden, inner)
+    y = layers.activation(y, config["hidden_act"], "config.json: hidden_act")
+    y = layers.linear(y, weights, "output.dense", hidden, inner)
     return layers.layer_norm(ops.add(y, x), weights, "output.LayerNorm", hidden, epsilon)

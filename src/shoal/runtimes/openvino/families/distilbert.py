@@ -38,5 +38,6 @@ def _layer(config: dict[str, Any], weights: Weights, x: Node, mask: Node) -> Nod
     mixed = layers.linear(mixed, weights, "attention.out_lin", size, size)
     x = layers.layer_norm(ops.add(mixed, x), weights, "sa_layer_norm", size, _EPSILON)
     y = layers.linear(x, weights, "ffn.lin1", inner, size)
-    y = layers.linear(layers.activation(y, config["activation"]), weights, "ffn.lin2", size, inner)
+    y = layers.activation(y, config["activation"], "config.json: activation")
+    y = layers.linear(y, weights, "ffn.lin2", size, inner)
     return layers.layer_norm(ops.add(y, x), weights, "output_layer_norm", size, _EPSILON)

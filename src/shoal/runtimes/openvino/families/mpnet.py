@@ -43,7 +43,8 @@ def _layer(config: dict[str, Any], weights: Weights, x: Node, mask: Node) -> Nod
     mixed = layers.linear(mixed, weights, "attention.attn.o", hidden, hidden)
     x = layers.layer_norm(ops.add(mixed, x), weights, "attention.LayerNorm", hidden, epsilon)
     y = layers.linear(x, weights, "intermediate.dense", inner, hidden)
-    y = layers.linear(layers.activation(y, config["hidden_act"]), weights, "output.dense", hidden, inner)
+    y = layers.activation(y, config["hidden_act"], "config.json: hidden_act")
+    y = layers.linear(y, weights, "output.dense", hidden, inner)
     return layers.layer_norm(ops.add(y, x), weights, "output.LayerNorm", hidden, epsilon)
 
 
