@@ -17,6 +17,7 @@ __all__ = [
     "ClientSettings",
     "Declaration",
     "GatewaySettings",
+    "LogSettings",
     "ModelSettings",
     "QueueSettings",
     "ServeSettings",
@@ -103,6 +104,16 @@ class ModelSettings:
     ignore_config_keys: str = setting(
         "", "Comma-separated config.json keys that you know not to change the vectors; others unknown are refused."
     )
+
+
+@dataclasses.dataclass(frozen=True)
+class LogSettings:
+    """What is written to stderr; never a user's text."""
+
+    log_format: str = setting(
+        "text", "Form of log lines: text for people, json for machines.", choices=("text", "json")
+    )
+    log_level: str = setting("info", "Least serious lines shown.", choices=("debug", "info", "warning", "error"))
 
 
 @dataclasses.dataclass(frozen=True)

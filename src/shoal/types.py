@@ -21,6 +21,7 @@ __all__ = [
     "EmbedReply",
     "ErrorBody",
     "Lane",
+    "LoadedModel",
     "ModelCard",
     "Priority",
     "Render",

@@ -52,7 +52,7 @@ def test_demo_model_equals_the_reference_alone_and_in_company(
 def precision(fleet: Fleet) -> str:
     """What the runtime chose for this CPU."""
     with shoal.Client(fleet.url) as client:
-        return next(model for model in client.models() if model.id == MODEL).precision
+        return next(model for model in client.models() if model.id == MODEL).loaded[0].precision
 
 
 @pytest.mark.parametrize("name", TINY)

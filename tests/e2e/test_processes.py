@@ -69,9 +69,7 @@ def test_open_requests_are_answered_at_shutdown() -> None:
         asked = pool.submit(
             httpx.post, f"{url}/v1/embed", json={"model": MODEL, "input": ["words " * 200] * 64}, timeout=60
         )
-        metrics = ""
-        while "shoal_requests_in_flight 1" not in metrics:
-            metrics = httpx.get(f"{url}/metrics").text
+        while "shoal_chunks_in_flight 0.0" in httpx.get(f"{url}/metrics").text:
             assert not asked.done()
         assert server.stop() == 0
         assert asked.result().status_code == 200

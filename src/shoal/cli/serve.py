@@ -8,6 +8,7 @@ from shoal.cli.options import Command, settings
 from shoal.settings import (
     BrokerSettings,
     GatewaySettings,
+    LogSettings,
     ModelSettings,
     QueueSettings,
     ServeSettings,
@@ -21,10 +22,11 @@ DEMO_MODEL = "sentence-transformers/all-MiniLM-L6-v2"
 _models_argument = click.argument("models", nargs=-1, envvar="SHOAL_MODELS")
 
 
-def _log() -> None:
+def _log(log: LogSettings) -> None:
     from shoal.telemetry.logs import configure_logging
 
-    configure_logging(level="DEBUG" if click.get_current_context().find_root().params["debug"] else "INFO")
+    is_debug = click.get_current_context().find_root().params["debug"]
+    configure_logging("json" if log.log_format == "json" else "text", "DEBUG" if is_debug else log.log_level.upper())
 
 
 @click.command(cls=Command)
@@ -35,6 +37,7 @@ def _log() -> None:
     worker=WorkerSettings,
     models_settings=ModelSettings,
     queue=QueueSettings,
+    log=LogSettings,
 )
 def serve(
     models: tuple[str, ...],
@@ -43,6 +46,7 @@ def serve(
     worker: WorkerSettings,
     models_settings: ModelSettings,
     queue: QueueSettings,
+    log: LogSettings,
 ) -> int:
     """Serve MODELS over HTTP on this machine.
 
@@ -56,15 +60,15 @@ def serve(
     """
     from shoal import launch
 
-    _log()
+    _log(log)
     if not models and not models_settings.models_directory:
         models = (DEMO_MODEL,)
-    return launch.serve(models, gateway, worker, queue, models_settings, started.workers)
+    return launch.serve(models, gateway, worker, queue, models_settings, started.workers, log)
 
 
 @click.command(cls=Command)
-@settings(gateway=GatewaySettings, queue=QueueSettings)
-def gateway(gateway: GatewaySettings, queue: QueueSettings) -> int:
+@settings(gateway=GatewaySettings, queue=QueueSettings, log=LogSettings)
+def gateway(gateway: GatewaySettings, queue: QueueSettings, log: LogSettings) -> int:
     """Run a gateway of a cluster: HTTP in front of a broker.
 
     \b
@@ -73,15 +77,19 @@ def gateway(gateway: GatewaySettings, queue: QueueSettings) -> int:
     _need_queue(queue)
     from shoal import launch
 
-    _log()
+    _log(log)
     return launch.run_gateway(gateway, queue)
 
 
 @click.command(cls=Command)
 @_models_argument
-@settings(worker=WorkerSettings, models_settings=ModelSettings, queue=QueueSettings)
+@settings(worker=WorkerSettings, models_settings=ModelSettings, queue=QueueSettings, log=LogSettings)
 def worker(
-    models: tuple[str, ...], worker: WorkerSettings, models_settings: ModelSettings, queue: QueueSettings
+    models: tuple[str, ...],
+    worker: WorkerSettings,
+    models_settings: ModelSettings,
+    queue: QueueSettings,
+    log: LogSettings,
 ) -> int:
     """Run a worker of a cluster: it pulls work for MODELS from a broker.
 
@@ -93,13 +101,13 @@ def worker(
         raise click.UsageError("Name the models to serve, or a --models-directory.")
     from shoal import launch
 
-    _log()
+    _log(log)
     return launch.run_worker(models, worker, queue, models_settings)
 
 
 @click.command(cls=Command)
-@settings(broker=BrokerSettings)
-def broker(broker: BrokerSettings) -> int:
+@settings(broker=BrokerSettings, log=LogSettings)
+def broker(broker: BrokerSettings, log: LogSettings) -> int:
     """Run the bundled broker (nats-server) that gateways and workers meet at.
 
     \b
@@ -107,7 +115,7 @@ def broker(broker: BrokerSettings) -> int:
     """
     from shoal import launch
 
-    _log()
+    _log(log)
     return launch.run_broker(broker.broker_host, broker.broker_port, broker.broker_directory, broker.broker_token)
 
 

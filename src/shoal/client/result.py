@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from shoal.errors import InternalError
-from shoal.types import DType, EmbedReply, ModelCard
+from shoal.types import DType, EmbedReply, LoadedModel, ModelCard
 
 __all__ = ["EmbedResult", "Health", "ServedModel"]
 
@@ -28,9 +28,13 @@ class Health:
 
 
 class ServedModel(ModelCard, frozen=True):
-    """A model that a server serves: its card, and whether it is `ready`, `loading`, `failed` or `cold` (not loaded)."""
+    """A model that a server serves: its card, and whether it is `ready`, `loading`, `failed` or `cold` (not loaded).
+
+    `loaded` says for each worker that has it ready: runtime, device, precision, costs.
+    """
 
     state: str = ""
+    loaded: tuple[LoadedModel, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)

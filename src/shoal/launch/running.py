@@ -1,4 +1,4 @@
-"""Runs a coroutine on uvloop until it ends or a signal asks it to stop. The only place that installs signal handlers."""
+"""Runs a coroutine on uvloop until it ends or a signal stops it. The only place that installs signal handlers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`shoal serve`: a gateway and its worker in one process over the queue in memory, or beside worker processes over NATS.
+"""`shoal serve`: gateway and worker in one process over the queue in memory, or beside worker processes over NATS.
 
 Both wirings are the same gateway and the same worker; only the queue between them differs.
 """
@@ -12,6 +12,7 @@ import os
 import sys
 import time
 from collections.abc import AsyncIterator, Sequence
+from typing import Any
 
 from shoal.catalog import resolve
 from shoal.catalog.spec import ModelSpec
@@ -21,7 +22,7 @@ from shoal.launch.children import Child
 from shoal.launch.running import run_until_signal
 from shoal.queue import open_queue
 from shoal.queue.broker import Broker
-from shoal.settings import GatewaySettings, ModelSettings, QueueSettings, WorkerSettings
+from shoal.settings import GatewaySettings, LogSettings, ModelSettings, QueueSettings, WorkerSettings
 from shoal.worker import Worker
 
 __all__ = ["listening", "resolve_models", "serve"]
@@ -34,18 +35,20 @@ def serve(
     queue: QueueSettings,
     models_settings: ModelSettings,
     workers: int = 0,
+    log: LogSettings = LogSettings(),
 ) -> int:
     """Serve `models` over HTTP until a signal comes; returns the exit code.
 
     Args:
         workers: 0 runs the worker in this process over the queue in memory. A positive number starts so many worker
             processes and a broker, unless `queue.queue` names one that runs already.
+        log: what the worker processes write; this process's logging is set up already.
     """
     specs = resolve_models(models, models_settings)
     if workers == 0:
         return run_until_signal(lambda stopping: _serve_alone(specs, gateway, worker, queue, stopping))
     return run_until_signal(
-        lambda stopping: _serve_with_children(models, gateway, worker, queue, models_settings, workers, stopping)
+        lambda stopping: _serve_with_children(models, gateway, worker, queue, (models_settings, log), workers, stopping)
     )
 
 
@@ -89,7 +92,7 @@ async def _serve_with_children(
     gateway_settings: GatewaySettings,
     worker_settings: WorkerSettings,
     queue_settings: QueueSettings,
-    models_settings: ModelSettings,
+    other_settings: tuple[Any, ...],
     num_workers: int,
     stopping: asyncio.Event,
 ) -> int:
@@ -103,7 +106,7 @@ async def _serve_with_children(
             worker_settings = dataclasses.replace(worker_settings, threads=share)
         command = [sys.executable, "-m", "shoal.cli.main", "worker", *models]
         for number in range(num_workers):
-            child = Child(f"worker {number}", command, worker_settings, queue_settings, models_settings)
+            child = Child(f"worker {number}", command, worker_settings, queue_settings, *other_settings)
             await stack.enter_async_context(child)
         queue = await open_queue(queue_settings)
         stack.push_async_callback(queue.close)
@@ -141,7 +144,9 @@ async def _announce(gateway: Gateway, url: str, started: float, stopping: asynci
     if stopping.is_set():
         return
     names = gateway.model_names
-    print(_WELCOME.format(seconds=time.perf_counter() - started, models=", ".join(names), url=url, model=names[0]), file=sys.stderr, flush=True)
+    seconds = time.perf_counter() - started
+    welcome = _WELCOME.format(seconds=seconds, models=", ".join(names), url=url, model=names[0])
+    print(welcome, file=sys.stderr, flush=True)
 
 
 _WELCOME = """\

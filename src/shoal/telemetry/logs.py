@@ -24,6 +24,8 @@ def configure_logging(
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(_JsonLines() if style == "json" else _TextLines())
     logging.basicConfig(level=level, handlers=[handler], force=True)
+    if level == "INFO":  # the HTTP server's own start and stop lines say nothing that ours do not
+        logging.getLogger("uvicorn").setLevel("WARNING")
 
 
 def where(error: BaseException) -> str:
