@@ -34,8 +34,8 @@ def serve(
     worker: WorkerSettings,
     queue: QueueSettings,
     models_settings: ModelSettings,
-    workers: int = 0,
-    log: LogSettings = LogSettings(),
+    workers: int,
+    log: LogSettings,
 ) -> int:
     """Serve `models` over HTTP until a signal comes; returns the exit code.
 
