@@ -7,8 +7,9 @@ from typing import Any
 
 import msgspec
 
+from shoal.catalog.configs import complete_config
 from shoal.catalog.entries import ENTRY_FILE, Entry, load_entry
-from shoal.catalog.families import complete_config, family_of
+from shoal.catalog.families import family_of
 from shoal.catalog.files import ModelFiles, refusal
 from shoal.catalog.modules import ModuleChain, read_modules
 from shoal.catalog.spec import ModelSpec, Module, Normalize, Pooling
@@ -52,6 +53,7 @@ def recognize(
         prefix,
         config,
         default_class=raw.get("tokenizer_class") or family.model_types[raw["model_type"]],
+        fixed_class=family.model_types[raw["model_type"]] if family.fixes_tokenizer else "",
         max_positions=family.max_positions(config),
     )
     modules, dimensions = build_modules(int(config[family.hidden_size_key]))

@@ -49,12 +49,19 @@ class _TokenizerClass(msgspec.Struct, frozen=True):
 
 
 def read_tokenization(
-    files: ModelFiles, prefix: str, config: Mapping[str, Any], *, default_class: str, max_positions: int
+    files: ModelFiles,
+    prefix: str,
+    config: Mapping[str, Any],
+    *,
+    default_class: str,
+    max_positions: int,
+    fixed_class: str = "",
 ) -> tuple[Tokenization, int]:
     """The tokenization of the encoder in the subdirectory `prefix` ("" or "0_Transformer/"), and its vocabulary's size.
 
     Args:
         default_class: tokenizer class if tokenizer_config.json names none.
+        fixed_class: tokenizer class whatever tokenizer_config.json names.
         max_positions: longest text that the encoder's position table holds, in tokens.
 
     Raises:
@@ -76,7 +83,7 @@ def read_tokenization(
     if not isinstance(document.get("model"), dict) or not document["model"].get("vocab"):
         raise refusal(prefix + _TOKENIZER, "model.vocab", "is missing.")
     vocabulary = _vocabulary(prefix + _TOKENIZER, document, int(config["vocab_size"]))
-    class_name = str(settings.get("tokenizer_class") or default_class).removesuffix("Fast")
+    class_name = fixed_class or str(settings.get("tokenizer_class") or default_class).removesuffix("Fast")
     tokenization = Tokenization(
         file=str(files.path(prefix + _TOKENIZER)),
         max_length=_max_length(prefix, settings, reference, max_positions),
@@ -295,6 +302,8 @@ _AS_IT_IS = _TokenizerClass({}, {}, lambda settings, document, named, token_id: 
 _CLASSES: dict[str, _TokenizerClass] = {
     "PreTrainedTokenizer": _AS_IT_IS,
     "TokenizersBackend": _AS_IT_IS,
+    # transformers 5 has no such class left.
+    "ElectraTokenizer": _AS_IT_IS,
     "BertTokenizer": _TokenizerClass(_WORD_PIECE, _BERT_NAMES, _bert),
     "DistilBertTokenizer": _TokenizerClass(_WORD_PIECE, _BERT_NAMES, _bert),
     "MPNetTokenizer": _TokenizerClass(

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from shoal.catalog.families import Family
+from shoal.catalog.configs import Family
 from shoal.catalog.files import ModelFiles, refusal
 from shoal.errors import ModelRefused
 
@@ -34,12 +34,13 @@ def find_weights(
     shapes: dict[str, tuple[int, ...]] = {}
     for name in names:
         shapes.update(tensor_shapes(files, name))
+    width = int(config[family.embedding_size_key or family.hidden_size_key])
     for before in family.prefixes:
-        key = f"{before}embeddings.word_embeddings.weight"
+        key = f"{before}{family.embeddings}.weight"
         if key in shapes:
-            require_shape(names[0], key, shapes, (int(config["vocab_size"]), int(config[family.hidden_size_key])))
+            require_shape(names[0], key, shapes, (int(config["vocab_size"]), width))
             return tuple(str(files.path(name)) for name in names), before
-    raise refusal(names[0], "embeddings.word_embeddings.weight", f"is missing: not the weights of a {family.name}.")
+    raise refusal(names[0], f"{family.embeddings}.weight", f"is missing: not the weights of a {family.name}.")
 
 
 def _weight_files(files: ModelFiles, prefix: str) -> list[str]:

@@ -1,0 +1,139 @@
+"""Small configs and real, freshly trained tokenizers of every architecture, for `tiny_models`."""
+
+from __future__ import annotations
+
+import functools
+import json
+from typing import Any, Literal
+
+import tokenizers
+import transformers
+from tokenizers import models, normalizers, pre_tokenizers, trainers
+
+__all__ = ["ARCHITECTURES", "Architecture", "encoder_config", "tokenizer_of"]
+
+Architecture = Literal["bert", "roberta", "xlm-roberta", "distilbert", "mpnet", "electra"]
+ARCHITECTURES: tuple[Architecture, ...] = ("bert", "roberta", "xlm-roberta", "distilbert", "mpnet")
+"""Those that the tests of every layer run over; `tests/families` has the others."""
+
+
+def encoder_config(
+    architecture: Architecture,
+    vocabulary_size: int,
+    *,
+    hidden_size: int,
+    num_layers: int,
+    max_length: int,
+    extra: dict[str, Any],
+) -> transformers.PretrainedConfig:
+    """A small config of that architecture with 4 heads; `extra` holds further keys."""
+    if architecture == "distilbert":
+        return transformers.DistilBertConfig(
+            vocab_size=vocabulary_size,
+            dim=hidden_size,
+            n_heads=4,
+            n_layers=num_layers,
+            hidden_dim=2 * hidden_size,
+            max_position_embeddings=max_length,
+            **extra,
+        )
+    # RoBERTa and MPNet number positions from pad_token_id + 1 = 2.
+    offset = 2 if architecture in ("roberta", "xlm-roberta", "mpnet") else 0
+    return transformers.AutoConfig.for_model(
+        architecture,
+        vocab_size=vocabulary_size,
+        hidden_size=hidden_size,
+        num_attention_heads=4,
+        num_hidden_layers=num_layers,
+        intermediate_size=2 * hidden_size,
+        max_position_embeddings=max_length + offset,
+        **extra,
+    )
+
+
+def tokenizer_of(architecture: Architecture, max_length: int) -> transformers.PreTrainedTokenizerBase:
+    """The architecture's own tokenizer class, trained on a small corpus."""
+    if architecture == "roberta":
+        vocabulary, merges = _byte_level_bpe()
+        return transformers.RobertaTokenizer(vocab=vocabulary, merges=merges, model_max_length=max_length)
+    if architecture == "xlm-roberta":
+        return transformers.XLMRobertaTokenizer(vocab=_unigram(), model_max_length=max_length)
+    if architecture == "mpnet":
+        vocabulary = _word_pieces(("<s>", "<pad>", "</s>", "[UNK]", "<mask>"))
+        return transformers.MPNetTokenizer(vocab=vocabulary, model_max_length=max_length)
+    vocabulary = _word_pieces(("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"))
+    kind = transformers.DistilBertTokenizer if architecture == "distilbert" else transformers.BertTokenizer
+    return kind(vocab=vocabulary, model_max_length=max_length)
+
+
+@functools.cache
+def _word_pieces(special: tuple[str, ...]) -> dict[str, int]:
+    tokenizer = tokenizers.Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    trainer = trainers.WordPieceTrainer(vocab_size=700, special_tokens=list(special), show_progress=False)
+    tokenizer.train_from_iterator(_CORPUS, trainer)
+    return _sorted_vocabulary(tokenizer)
+
+
+@functools.cache
+def _byte_level_bpe() -> tuple[dict[str, int], list[tuple[str, str]]]:
+    tokenizer = tokenizers.Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    trainer = trainers.BpeTrainer(
+        vocab_size=700,
+        special_tokens=["<s>", "<pad>", "</s>", "<unk>", "<mask>"],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(_CORPUS, trainer)
+    return _sorted_vocabulary(tokenizer), _merges(tokenizer)
+
+
+def _merges(tokenizer: tokenizers.Tokenizer) -> list[tuple[str, str]]:
+    pairs = json.loads(tokenizer.to_str())["model"]["merges"]
+    return [tuple(pair.split(" ")) if isinstance(pair, str) else tuple(pair) for pair in pairs]
+
+
+@functools.cache
+def _unigram() -> list[tuple[str, float]]:
+    tokenizer = tokenizers.Tokenizer(models.Unigram())
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace()])
+    trainer = trainers.UnigramTrainer(
+        vocab_size=500,
+        special_tokens=["<s>", "<pad>", "</s>", "<unk>"],
+        unk_token="<unk>",
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(_CORPUS, trainer)
+    pieces = [(piece, score) for piece, score in json.loads(tokenizer.to_str())["model"]["vocab"]]
+    return [*pieces, ("<mask>", 0.0)]
+
+
+def _sorted_vocabulary(tokenizer: tokenizers.Tokenizer) -> dict[str, int]:
+    return dict(sorted(tokenizer.get_vocab().items(), key=lambda pair: pair[1]))
+
+
+_CORPUS = [
+    "The quick brown fox jumps over the lazy dog, then sleeps under the old oak tree by the river.",
+    "Boundary layer flow over a flat plate at high Reynolds number was measured in the wind tunnel.",
+    "A queue holds chunks of text; a worker with room pulls them, runs the model and replies at once.",
+    "What is the capital of France? Paris is the capital and the largest city of France.",
+    "def quicksort(items):\n    if len(items) <= 1:\n        return items\n    pivot = items[0]",
+    "Machine learning models embed sentences into vectors so that similar meanings lie close together.",
+    "In 1969, 650 million people watched the first men walk on the moon; it cost $25.4 billion.",
+    "Die Grundrechte binden Gesetzgebung, vollziehende Gewalt und Rechtsprechung als unmittelbar geltendes Recht.",
+    "Der Käufer einer mangelhaften Sache kann nach dem Gesetz Nacherfüllung, Rücktritt oder Minderung verlangen.",
+    "Les montagnes sont couvertes de neige; joyeux noël et bonne année à tous les élèves de l'école.",
+    "El perro corre por la playa mientras el niño juega con la pelota roja, ¡qué día tan bonito!",
+    "Съешь же ещё этих мягких французских булок, да выпей чаю.",
+    "東京は日本の首都です。今日は天気がいいですね。機械学習のモデル。",
+    "北京是中国的首都，今天天气很好，我们去公园散步吧。",
+    "안녕하세요, 오늘 날씨가 좋네요. 서울은 한국의 수도입니다.",
+    "مرحبا بالعالم، هذا نص قصير باللغة العربية عن الطقس اليوم.",
+    "Emoji are text as well: 😀 🎉 👩‍💻 🇩🇪 ❤️ and so are ™, ½, ﬁ and Å.",
+    "query: how do I reset my password? passage: open the settings page and choose reset.",
+    "Represent this sentence for searching relevant passages: aeroelastic models of heated high speed aircraft.",
+    "one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen",
+]
+"""What the tokenizers are trained on: many scripts, code, digits."""
