@@ -1,6 +1,6 @@
 """Shoal over HTTP beside sentence-transformers in this process, interleaved on the same texts.
 
-    python benchmarks/compare.py [--rounds 5] [--json benchmarks/results/compare.json]
+    python -m benchmarks.compare [--rounds 5] [--json benchmarks/results/compare.json]
 
 Three mixes: about 16 tokens a text, about 128, and 5 to 300 words, each given as one list to both sides.
 sentence-transformers runs with its defaults (torch, float32, sorted by length, batches of 32); Shoal runs as users run

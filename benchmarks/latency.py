@@ -1,6 +1,6 @@
 """What a request costs beside the forward pass: lone requests, the gateway's CPU, start-up and idling.
 
-    python benchmarks/latency.py [--json benchmarks/results/latency.json]
+    python -m benchmarks.latency [--json benchmarks/results/latency.json]
 
 A lone short text is sent over HTTP again and again, one at a time, to `shoal serve` (queue in memory) and to a gateway,
 a worker and a broker (NATS). Forward is the time on the device as the reply's Server-Timing states it, so overhead is

@@ -27,7 +27,7 @@ def describe(packages: tuple[str, ...] = PACKAGES) -> dict[str, Any]:
         ["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False
     )
     return {
-        "command": " ".join(["python", os.path.relpath(sys.argv[0], ROOT), *sys.argv[1:]]),
+        "command": " ".join(["python -m", f"benchmarks.{Path(sys.argv[0]).stem}", *sys.argv[1:]]),
         "date": time.strftime("%Y-%m-%d"),
         "commit": commit.stdout.strip(),
         "cpu": fields.get("model name", platform.processor()),
