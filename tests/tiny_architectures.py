@@ -27,6 +27,7 @@ Architecture = Literal[
     "gemma3_text",
     "t5",
     "deberta-v2",
+    "static",
 ]
 ARCHITECTURES: tuple[Architecture, ...] = ("bert", "roberta", "xlm-roberta", "distilbert", "mpnet")
 """Those that the tests of every layer run over; `tests/families` has the others."""

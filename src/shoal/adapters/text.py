@@ -51,6 +51,8 @@ class TextAdapter:
                 self._refuse_long(num_ids, options, first_item + position)
                 ids = ids[num_ids - budget :] if keeps_end else ids[:budget]
             token_ids = self._tokenizer.with_special(ids)
+            if not token_ids.shape[0]:
+                raise _nothing_left(self._spec.id, first_item + position)
             # The prompt may have swallowed the text's first token; something must be left to pool.
             start = min(pool_from, token_ids.shape[0] - 1) if pool_from else 0
             prepared.append(Prepared(token_ids, start, num_ids > budget))
@@ -138,6 +140,12 @@ class TextAdapter:
                 param=name,
                 hint="Shorten it, or send truncate: true to have it cut.",
             )
+
+
+def _nothing_left(model: str, number: int) -> InvalidRequest:
+    """The error for an empty text where no special tokens are added: there is nothing that could be a vector."""
+    name = f"input[{number}]"
+    return InvalidRequest(f"{name} has no tokens, and {model} adds none of its own.", param=name, hint="Leave it out.")
 
 
 def _not_unicode(items: Sequence[Any], prompt: str, first_item: int) -> InvalidRequest:

@@ -8,12 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Literal
 
+import msgspec
+
 from shoal.catalog.files import ModelFiles, refusal
 from shoal.catalog.spec import Dense, Module, Normalize, Pooling, PoolingMode
 from shoal.catalog.weights import pickled, require_shape, tensor_shapes
 from shoal.errors import ModelRefused
 
-__all__ = ["ModuleChain", "read_modules"]
+__all__ = ["Chain", "read_modules"]
 
 _FILE = "modules.json"
 _PACKAGE = "sentence_transformers."
@@ -24,39 +26,59 @@ _NO_MODULES = (
 ModuleChain = tuple[Module, ...]
 
 
-def read_modules(files: ModelFiles) -> tuple[str, Callable[[int], tuple[ModuleChain, int]]]:
-    """The encoder's subdirectory ("" or "0_Transformer/"), and a function from its width to (modules, dimensions).
+class Chain(msgspec.Struct, frozen=True):
+    """The modules of a model.
 
-    In two steps, because the width stands in the encoder's own config.
+    Attributes:
+        first: what the first one is: Transformer or StaticEmbedding.
+        folder: where it lies: "" or "0_Transformer/".
+        build: from the first one's width, which its own files state, to (modules that follow, dimensions).
+    """
+
+    first: str
+    folder: str
+    build: Callable[[int], tuple[ModuleChain, int]]
+
+
+def read_modules(files: ModelFiles) -> Chain:
+    """The first module and those that follow.
 
     Raises:
         MissingFile, ModelRefused: modules.json is missing or not understood.
     """
     rows = files.json(_FILE, _NO_MODULES)
-    if not isinstance(rows, list) or len(rows) < 2 or not all(isinstance(row, dict) for row in rows):
-        raise ModelRefused(f"{_FILE}: holds no list of at least two modules.", param=_FILE)
+    if not isinstance(rows, list) or not rows or not all(isinstance(row, dict) for row in rows):
+        raise ModelRefused(f"{_FILE}: holds no list of modules.", param=_FILE)
     kinds = [_kind(position, row) for position, row in enumerate(rows)]
-    if kinds[0] != "Transformer":
-        raise refusal(_FILE, "[0].type", f"is {rows[0]['type']!r}; the first module must be a Transformer.")
-    if kinds.count("Transformer") != 1 or kinds.count("Pooling") != 1 or kinds[1] != "Pooling":
-        raise refusal(_FILE, "type", "must name a Transformer, then a Pooling, then others: one each of the first two.")
     folders = [_folder(position, row) for position, row in enumerate(rows)]
+    if kinds[0] not in _FIRST:
+        raise refusal(
+            _FILE, "[0].type", f"is {rows[0]['type']!r}; the first module must be one of {', '.join(_FIRST)}."
+        )
+    wanted = _FIRST[kinds[0]]
+    if kinds[1 : 1 + len(wanted)] != wanted or any(kind in (*_FIRST, "Pooling") for kind in kinds[1 + len(wanted) :]):
+        raise refusal(_FILE, "type", f"must name {', then '.join([kinds[0], *wanted])}, then others.")
     steps = [(kind, folder) for kind, folder in zip(kinds, folders, strict=True) if kind in _READERS]
 
     def build(width: int) -> tuple[ModuleChain, int]:
-        modules: list[Module] = []
+        # A static table has no Pooling of its own: it is the mean of its rows.
+        modules: list[Module] = [] if wanted else [Pooling(("mean",))]
         for kind, folder in steps:
             module, width = _READERS[kind](files, folder, width)
             modules.append(module)
         return tuple(modules), width
 
-    return folders[0], build
+    return Chain(kinds[0], folders[0], build)
+
+
+_FIRST: dict[str, list[str]] = {"Transformer": ["Pooling"], "StaticEmbedding": []}
+"""First modules, and what must follow each at once."""
 
 
 def _kind(position: int, row: dict[str, Any]) -> str:
     full = str(row.get("type", ""))
     kind = full.rsplit(".", 1)[-1]
-    known = ("Transformer", "Dropout", *_READERS)
+    known = (*_FIRST, "Dropout", *_READERS)
     if not full.startswith(_PACKAGE) or kind not in known:
         raise refusal(_FILE, f"[{position}].type", f"is {full!r}; known are {', '.join(known)} of {_PACKAGE}*")
     if row.get("kwargs"):

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
-from shoal.catalog.configs import complete_config
+from shoal.catalog.encoders import read_transformer
 from shoal.catalog.entries import ENTRY_FILE, Entry, load_entry
-from shoal.catalog.families import family_of
 from shoal.catalog.files import ModelFiles, refusal
-from shoal.catalog.modules import ModuleChain, read_modules
+from shoal.catalog.modules import Chain, read_modules
 from shoal.catalog.spec import ModelSpec, Module, Normalize, Pooling
-from shoal.catalog.tokenization import read_tokenization
-from shoal.catalog.weights import find_weights
+from shoal.catalog.static import read_static
 
 __all__ = ["recognize"]
 
-_CONFIG = "config.json"
 _PROMPTS = "config_sentence_transformers.json"
 _PROMPT_KEYS = frozenset(
     ("__version__", "prompts", "default_prompt_name", "similarity_fn_name", "model_type", "requirements")
@@ -43,31 +39,20 @@ def recognize(
     if files.has(ENTRY_FILE):
         entry = load_entry(files.path(ENTRY_FILE), default_id=id)
     facts = entry or Entry(id=id)
-    prefix, build_modules = _module_chain(files, facts)
-    raw = files.object(prefix + _CONFIG)
-    family = family_of(prefix + _CONFIG, raw)
-    config = complete_config(files, prefix + _CONFIG, raw, family)
-    weights, weights_prefix = find_weights(files, prefix, family, config)
-    tokenization, vocabulary_size = read_tokenization(
-        files,
-        prefix,
-        config,
-        default_class=raw.get("tokenizer_class") or family.model_types[raw["model_type"]],
-        fixed_class=family.model_types[raw["model_type"]] if family.fixes_tokenizer else "",
-        max_positions=family.max_positions(config),
-    )
-    modules, dimensions = build_modules(int(config[family.hidden_size_key]))
+    chain = _module_chain(files, facts)
+    encoder = _READERS[chain.first](files, chain.folder)
+    modules, dimensions = chain.build(encoder.width)
     if facts.dimensions not in (0, dimensions):
         raise refusal("modules.json", "dimensions", f"come to {dimensions}; the catalog says {facts.dimensions}.")
     prompts, default_prompt_name = _prompts(files, facts)
     return ModelSpec(
         id=id,
         directory=str(files.root),
-        family=family.name,
-        config=config,
-        weights=weights,
-        weights_prefix=weights_prefix,
-        tokenization=tokenization,
+        family=encoder.family,
+        config=encoder.config,
+        weights=encoder.weights,
+        weights_prefix=encoder.weights_prefix,
+        tokenization=encoder.tokenization,
         modules=modules,
         dimensions=dimensions,
         prompts=prompts,
@@ -75,15 +60,19 @@ def recognize(
         matryoshka_dimensions=facts.matryoshka_dimensions,
         aliases=facts.aliases,
         licence=facts.licence,
-        vocabulary_size=vocabulary_size,
+        vocabulary_size=encoder.vocabulary_size,
     )
 
 
-def _module_chain(files: ModelFiles, facts: Entry) -> tuple[str, Any]:
+_READERS = {"Transformer": read_transformer, "StaticEmbedding": read_static}
+"""First modules, and what reads them."""
+
+
+def _module_chain(files: ModelFiles, facts: Entry) -> Chain:
     if not files.has("modules.json") and facts.pooling is not None:
         tail: tuple[Module, ...] = (Normalize(),) if facts.normalize else ()
-        chain: ModuleChain = (Pooling((facts.pooling,)), *tail)
-        return "", lambda width: (chain, width)
+        modules: tuple[Module, ...] = (Pooling((facts.pooling,)), *tail)
+        return Chain("Transformer", "", lambda width: (modules, width))
     return read_modules(files)
 
 

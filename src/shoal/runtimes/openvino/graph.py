@@ -63,6 +63,7 @@ FAMILIES: dict[str, Family] = {
             r"embeddings\.position_ids",
         ),
     ),
+    "static": Family("static:encode"),
     "t5": Family(
         "t5:encode",
         hidden="d_model",
