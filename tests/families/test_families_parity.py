@@ -114,6 +114,9 @@ ROWS = {
         ),
     ),
     "deberta-without-distances": TinyModel("deberta-v2"),
+    "nomic_bert": TinyModel("nomic_bert"),
+    "gte": TinyModel("gte", pooling="cls"),
+    "gte-without-types": TinyModel("gte", config=(("type_vocab_size", 0), ("hidden_act", "silu"))),
     "static": TinyModel("static"),
     "static-bare": TinyModel("static", normalize=False),
 }

@@ -26,6 +26,7 @@ MODELS = {
     "gemma3": TinyModel("gemma3_text", config=WINDOWS),
     "t5": TinyModel("t5"),
     "deberta": TinyModel("deberta-v2", config=(("relative_attention", True), ("pos_att_type", ("c2p", "p2c")))),
+    "gte": TinyModel("gte"),
     "static": TinyModel("static"),
 }
 
@@ -122,6 +123,9 @@ REFUSED: list[tuple[str, str, str, dict[str, Any]]] = [
     ("gemma3", "config.json", "is_causal", {"is_causal": False}),
     ("t5", "config.json", "feed_forward_proj", {"feed_forward_proj": "gated-mish"}),
     ("t5", "config.json", "model_type", {"model_type": "umt5"}),
+    ("gte", "config.json", "head_dim", {"head_dim": 16}),
+    ("gte", "config.json", "rope_parameters.rope_type", {"rope_scaling": {"type": "ntk", "factor": 8.0}}),
+    ("gte", "config.json", "unpad_inputs", {"unpad_inputs": True}),
     ("deberta", "config.json", "pos_att_type", {"pos_att_type": "c2p|p2p"}),
     ("deberta", "config.json", "norm_rel_ebd", {"norm_rel_ebd": "rms"}),
     ("deberta", "config.json", "conv_groups", {"conv_kernel_size": 3, "conv_groups": 2}),

@@ -69,6 +69,8 @@ FAMILIES: dict[str, Family] = {
         hidden="d_model",
         ignored=(r"(decoder|lm_head|classification_head|classifier|qa_outputs)\..*", r"encoder\.embed_tokens\.weight"),
     ),
+    "gte": Family("gated:encode_gte", ignored=_HEADS),
+    "nomic_bert": Family("gated:encode_nomic", ignored=_HEADS),
     "gemma3_text": Family("gemma3:encode", ignored=_DECODER_HEADS),
     "llama": Family("decoder:encode_llama", ignored=_DECODER_HEADS),
     "mistral": Family("decoder:encode_mistral", ignored=_DECODER_HEADS),
