@@ -9,6 +9,7 @@ import pytest
 import torch
 from transformers import AttentionInterface
 
+from shoal.runtimes.torch import attention
 from shoal.runtimes.torch.attention import PACKED, CannotPack, Segments, packed
 
 LENGTHS = (9, 9, 7, 4, 4, 4, 1)
@@ -74,3 +75,47 @@ def test_what_it_does_not_do_it_refuses(what: str) -> None:
         attend(types.SimpleNamespace(is_causal=False), q, k, v, torch.ones(1))
     with packed(segments()), pytest.raises(CannotPack, match="shapes"):
         attend(types.SimpleNamespace(is_causal=False), q, k[:, :, 1:], v[:, :, 1:], None)
+
+
+@pytest.mark.parametrize("has_groups", [True, False])
+@pytest.mark.parametrize("shared", [4, 2])
+@pytest.mark.parametrize(("is_causal", "window"), [(False, None), (True, None), (False, 3), (True, 3)])
+def test_the_varlen_kernel_is_given_the_same_texts_windows_and_heads(
+    monkeypatch: pytest.MonkeyPatch, is_causal: bool, window: int | None, shared: int, has_groups: bool
+) -> None:
+    """torch's kernel is for CUDA alone: one in its place, with its parameters, of late with `enable_gqa` among them."""
+
+    def attend_in_place(
+        query, key, value, cu_seq_q, cu_seq_k, max_q, max_k, scale, window_size, enable_gqa=False
+    ) -> torch.Tensor:
+        assert enable_gqa == (has_groups and query.shape[1] != key.shape[1])
+        assert max_q == max_k == max(LENGTHS)
+        assert cu_seq_q is cu_seq_k
+        assert scale == 0.3
+        before, after = window_size
+        assert (before, after) in {(-1, -1), (-1, 0), (2, 2), (2, 0)}
+        texts = [
+            plain(
+                *(x[start:end].transpose(0, 1) for x in (query, key, value)),
+                is_causal=after == 0,
+                window=None if before < 0 else before + 1,
+            )
+            for start, end in pairwise(cu_seq_q.tolist())
+        ]
+        return torch.cat([text.transpose(0, 1) for text in texts])
+
+    def ungrouped(query, key, value, cu_seq_q, cu_seq_k, max_q, max_k, scale, window_size) -> torch.Tensor:
+        assert query.shape[1] == key.shape[1]
+        return attend_in_place(query, key, value, cu_seq_q, cu_seq_k, max_q, max_k, scale, window_size)
+
+    module = types.SimpleNamespace(is_causal=is_causal)
+    q, k, v = tensors(4, shared)
+    with packed(segments()):
+        expected, _ = attend(module, q, k, v, None, scaling=0.3, sliding_window=window)
+    monkeypatch.setattr("torch.nn.attention.varlen.varlen_attn", attend_in_place if has_groups else ungrouped)
+    monkeypatch.setattr(attention, "has_varlen_kernel", lambda device, dtype: True)
+    attention._varlen_parameters.cache_clear()
+    with packed(segments()):
+        attended, _ = attend(module, q, k, v, None, scaling=0.3, sliding_window=window)
+    attention._varlen_parameters.cache_clear()
+    torch.testing.assert_close(attended, expected)

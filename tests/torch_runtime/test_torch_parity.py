@@ -7,10 +7,23 @@ from pathlib import Path
 
 import pytest
 from sentence_transformers import SentenceTransformer
-from tests.torch_runtime.batches import FLOAT32, assert_equal, batches, options, random_batch, together_and_alone
+from tests.families.test_families_parity import ROWS as FAMILY_ROWS
+from tests.torch_runtime.batches import (
+    FLOAT32,
+    assert_equal,
+    batches,
+    cosines,
+    options,
+    random_batch,
+    together_and_alone,
+)
 
+from shoal.adapters import open_adapter
 from shoal.catalog import resolve
+from shoal.catalog.spec import ModelSpec
+from shoal.errors import InvalidRequest
 from shoal.runtimes.torch.runtime import TorchRuntime
+from shoal.types import EmbedOptions
 from tiny_models import ARCHITECTURES, NASTY_TEXTS, TinyModel, encode_reference
 
 Build = Callable[..., Path]
@@ -18,22 +31,10 @@ Judge = Callable[[Path], SentenceTransformer]
 
 TEXTS = [*NASTY_TEXTS, "mountains", "query: where is the sea", "The quick brown fox and the lazy dog. " * 3]
 FEW = ["cat", "The quick brown fox jumps.", "a", "hello world " * 20, "two words", "東京は日本の首都です"]
+NOT_TRANSFORMERS = ("static",)
 LAYOUTS = {"bert": "packed", "roberta": "packed", "xlm-roberta": "packed", "distilbert": "packed", "mpnet": "padded"}
 ROWS = {name: TinyModel(name) for name in ARCHITECTURES} | {
-    name: TinyModel(architecture, **recipe)
-    for name, architecture, recipe in (
-        ("modernbert-windows", "modernbert", {"num_layers": 4, "config": (("local_attention", 16),)}),
-        ("qwen3-last-token", "qwen3", {"pooling": "lasttoken", "config": (("num_key_value_heads", 2),)}),
-        ("qwen3-bidirectional", "qwen3", {"config": (("num_key_value_heads", 2), ("is_causal", False))}),
-        ("mistral-windows", "mistral", {"config": (("num_key_value_heads", 2), ("sliding_window", 9))}),
-        # transformers' own flash attention has another window here than its others: found out, and run padded.
-        (
-            "mistral-bidirectional-windows",
-            "mistral",
-            {"config": (("num_key_value_heads", 2), ("sliding_window", 9), ("is_causal", False))},
-        ),
-    )
-    if architecture in ARCHITECTURES
+    name: row for name, row in FAMILY_ROWS.items() if row.architecture not in NOT_TRANSFORMERS
 }
 
 
@@ -43,18 +44,36 @@ def test_architecture_equals_the_reference(
     runtime: TorchRuntime, tiny_model: Build, reference: Judge, name: str, layout: str
 ) -> None:
     directory = tiny_model(ROWS[name])
-    expected = encode_reference(reference(directory), TEXTS)
-    session = runtime.load(resolve(str(directory)), options(layout=layout))
+    spec = resolve(str(directory))
+    texts = [text for text in TEXTS if has_tokens(spec, text)]
+    expected = encode_reference(reference(directory), texts)
+    session = runtime.load(spec, options(layout=layout))
     assert layout == "auto" or session.facts.layout == "padded"
-    for vectors in together_and_alone(session, batches(directory, TEXTS)):
+    for vectors in together_and_alone(session, batches(directory, texts)):
+        print(f"{name}, {session.facts.layout}: worst {1 - cosines(vectors, expected).min():.1e}")
         assert_equal(vectors, expected)
     session.close()
+
+
+def has_tokens(spec: ModelSpec, text: str) -> bool:
+    """Some families put no special token around a text, so that a blank one is refused."""
+    try:
+        open_adapter(spec).prepare([text], EmbedOptions())
+    except InvalidRequest:
+        return False
+    return True
 
 
 @pytest.mark.parametrize("architecture", LAYOUTS)
 def test_what_can_run_packed_does(runtime: TorchRuntime, tiny_model: Build, architecture: str) -> None:
     session = runtime.load(resolve(str(tiny_model(architecture))), FLOAT32)
     assert session.facts.layout == LAYOUTS[architecture]
+
+
+def test_a_window_that_packing_would_take_for_another_is_found_out(runtime: TorchRuntime, tiny_model: Build) -> None:
+    """transformers' flash attention, whose words packed attention takes, differs from its own masks here by a token."""
+    session = runtime.load(resolve(str(tiny_model(FAMILY_ROWS["mistral-bidirectional"]))), FLOAT32)
+    assert session.facts.layout == "padded"
 
 
 @pytest.mark.parametrize("include_prompt", [True, False])

@@ -79,7 +79,7 @@ class TorchRuntime:
 
 def _hidden_size(encoder: Encoder) -> int:
     """Width of the token states."""
-    return int(encoder.model.config.get_text_config().hidden_size)
+    return int(encoder.model.config.get_text_config(encoder=True).hidden_size)
 
 
 def _graphs(encoder: Encoder, finish: Finish, max_tokens: int) -> Graphs | None:
