@@ -84,6 +84,8 @@ def encoder_flops_per_token(config: dict[str, Any], sequence_length: float) -> f
 
 
 def process_cpu_s(pid: int) -> float:
-    """User and system seconds of a process so far, all threads, children not counted."""
+    """User and system seconds of a process so far, all threads, its living children counted."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    children = " ".join(task.read_text() for task in Path(f"/proc/{pid}/task").glob("*/children")).split()
+    own_s = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    return own_s + sum(process_cpu_s(int(child)) for child in children)

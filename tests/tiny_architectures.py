@@ -8,11 +8,24 @@ from typing import Any, Literal
 
 import tokenizers
 import transformers
-from tokenizers import models, normalizers, pre_tokenizers, trainers
+from tokenizers import models, normalizers, pre_tokenizers, processors, trainers
 
 __all__ = ["ARCHITECTURES", "Architecture", "encoder_config", "tokenizer_of"]
 
-Architecture = Literal["bert", "roberta", "xlm-roberta", "distilbert", "mpnet", "electra"]
+Architecture = Literal[
+    "bert",
+    "roberta",
+    "xlm-roberta",
+    "distilbert",
+    "mpnet",
+    "electra",
+    "modernbert",
+    "qwen2",
+    "qwen3",
+    "llama",
+    "mistral",
+    "gemma3_text",
+]
 ARCHITECTURES: tuple[Architecture, ...] = ("bert", "roberta", "xlm-roberta", "distilbert", "mpnet")
 """Those that the tests of every layer run over; `tests/families` has the others."""
 
@@ -37,6 +50,10 @@ def encoder_config(
             max_position_embeddings=max_length,
             **extra,
         )
+    if architecture not in ("bert", "electra"):
+        # Their defaults are ids of large vocabularies.
+        names = ("pad_token_id", "bos_token_id", "eos_token_id", "cls_token_id", "sep_token_id")
+        extra = {**(dict.fromkeys(names) if architecture not in ARCHITECTURES else {}), **extra}
     # RoBERTa and MPNet number positions from pad_token_id + 1 = 2.
     offset = 2 if architecture in ("roberta", "xlm-roberta", "mpnet") else 0
     return transformers.AutoConfig.for_model(
@@ -61,6 +78,14 @@ def tokenizer_of(architecture: Architecture, max_length: int) -> transformers.Pr
     if architecture == "mpnet":
         vocabulary = _word_pieces(("<s>", "<pad>", "</s>", "[UNK]", "<mask>"))
         return transformers.MPNetTokenizer(vocab=vocabulary, model_max_length=max_length)
+    if architecture in ("qwen2", "qwen3"):
+        return _qwen2(max_length)
+    if architecture in ("llama", "mistral", "gemma3_text"):
+        return _with_byte_fallback(architecture, max_length)
+    if architecture == "modernbert":
+        return transformers.PreTrainedTokenizerFast(
+            tokenizer_object=_byte_level_with_specials(), model_max_length=max_length, **_BRACKETED
+        )
     vocabulary = _word_pieces(("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"))
     kind = transformers.DistilBertTokenizer if architecture == "distilbert" else transformers.BertTokenizer
     return kind(vocab=vocabulary, model_max_length=max_length)
@@ -88,6 +113,66 @@ def _byte_level_bpe() -> tuple[dict[str, int], list[tuple[str, str]]]:
     )
     tokenizer.train_from_iterator(_CORPUS, trainer)
     return _sorted_vocabulary(tokenizer), _merges(tokenizer)
+
+
+def _qwen2(max_length: int) -> transformers.PreTrainedTokenizerBase:
+    """As Qwen3-Embedding's: its post-processor, which stands in tokenizer.json only, puts the last token in place."""
+    vocabulary, merges = _byte_level_bpe()
+    vocabulary = {**vocabulary, "<|endoftext|>": len(vocabulary), "<|im_start|>": len(vocabulary) + 1}
+    tokenizer = transformers.Qwen2Tokenizer(
+        vocab=vocabulary, merges=merges, model_max_length=max_length, extra_special_tokens=["<|im_start|>"]
+    )
+    end = [("<|endoftext|>", vocabulary["<|endoftext|>"])]
+    tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing(
+        single="$A <|endoftext|>", pair="$A $B <|endoftext|>", special_tokens=end
+    )
+    return tokenizer
+
+
+def _with_byte_fallback(architecture: str, max_length: int) -> transformers.PreTrainedTokenizerBase:
+    """As Llama's and Gemma's: sentencepiece's BPE, with a token for each byte."""
+    is_gemma = architecture == "gemma3_text"
+    names = ["<pad>", "<eos>", "<bos>", "<unk>", "<mask>"] if is_gemma else ["<unk>", "<s>", "</s>"]
+    vocabulary, merges = _blank_marked_bpe((*names, *(f"<0x{byte:02X}>" for byte in range(256))))
+    kind = transformers.GemmaTokenizer if is_gemma else transformers.LlamaTokenizer
+    padding = "<pad>" if is_gemma else "</s>"
+    return kind(
+        vocab=vocabulary,
+        merges=merges,
+        model_max_length=max_length,
+        pad_token=padding,
+        add_bos_token=True,
+        add_eos_token=is_gemma,
+    )
+
+
+@functools.cache
+def _blank_marked_bpe(special: tuple[str, ...]) -> tuple[dict[str, int], list[tuple[str, str]]]:
+    tokenizer = tokenizers.Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(split=True)
+    trainer = trainers.BpeTrainer(vocab_size=900, special_tokens=list(special), show_progress=False)
+    tokenizer.train_from_iterator(_CORPUS, trainer)
+    return _sorted_vocabulary(tokenizer), _merges(tokenizer)
+
+
+def _byte_level_with_specials() -> tokenizers.Tokenizer:
+    """As ModernBERT's: everything stands in tokenizer.json, and a mask takes the blank before it along."""
+    names = list(_BRACKETED.values())
+    tokenizer = tokenizers.Tokenizer(models.BPE())
+    tokenizer.normalizer = normalizers.NFC()
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(vocab_size=700, special_tokens=names, initial_alphabet=alphabet, show_progress=False)
+    tokenizer.train_from_iterator(_CORPUS, trainer)
+    tokenizer.add_special_tokens([tokenizers.AddedToken("[MASK]", lstrip=True, normalized=False)])
+    ids = [(name, tokenizer.token_to_id(name)) for name in ("[CLS]", "[SEP]")]
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=ids
+    )
+    return tokenizer
+
+
+_BRACKETED = {f"{name}_token": f"[{name.upper()}]" for name in ("unk", "cls", "sep", "pad", "mask")}
 
 
 def _merges(tokenizer: tokenizers.Tokenizer) -> list[tuple[str, str]]:

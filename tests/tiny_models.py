@@ -51,7 +51,8 @@ class TinyModel:
         prompts: (name, text) pairs.
         max_length: tokens, special tokens included; position tables are made to fit.
         hidden_size: of the encoder; 4 heads.
-        config: further (key, value) pairs for the encoder's config.
+        config: further (key, value) pairs for the encoder's config; a tuple in it stands for a list, a tuple of pairs
+            for an object.
     """
 
     architecture: Architecture = "bert"
@@ -80,7 +81,7 @@ def save_tiny_model(directory: Path, recipe: TinyModel) -> Path:
             hidden_size=recipe.hidden_size,
             num_layers=recipe.num_layers,
             max_length=recipe.max_length,
-            extra=dict(recipe.config),
+            extra={key: _thawed(value) for key, value in recipe.config},
         )
         encoder = transformers.AutoModel.from_config(config)
         _randomise(encoder, recipe.seed)
@@ -130,14 +131,21 @@ def _modules(encoder_directory: Path, recipe: TinyModel) -> list[torch.nn.Module
     return [*modules, Normalize()] if recipe.normalize else modules
 
 
+def _thawed(value: Any) -> Any:
+    if not isinstance(value, tuple):
+        return value
+    is_object = all(isinstance(entry, tuple) and len(entry) == 2 and isinstance(entry[0], str) for entry in value)
+    return {key: _thawed(entry) for key, entry in value} if is_object else [_thawed(entry) for entry in value]
+
+
 @torch.no_grad()
 def _randomise(module: torch.nn.Module, seed: int) -> None:
     generator = torch.Generator().manual_seed(seed)
     for name, parameter in module.named_parameters():
         noise = torch.randn(parameter.shape, generator=generator)
-        if "LayerNorm.weight" in name or "layer_norm.weight" in name:
+        if "norm" in name.lower() and name.endswith("weight"):
             parameter.copy_(1 + 0.2 * noise)
-        elif parameter.dim() == 2 and "embeddings" in name:
+        elif parameter.dim() == 2 and "embed" in name:
             parameter.copy_(0.5 * noise)
         elif parameter.dim() == 2:
             parameter.copy_(noise * 1.5 / parameter.shape[1] ** 0.5)

@@ -234,15 +234,6 @@ def test_fake_models() -> None:
     assert spec.card.operations == ("embed",)
 
 
-def test_shipped_entries_are_sound() -> None:
-    names = [name for entry in entries() for name in (entry.id, *entry.aliases)]
-    assert len(names) == len(set(names)) > 10
-    for entry in entries():
-        assert all(0 < length <= entry.dimensions for length in entry.matryoshka_dimensions)
-        assert entry.licence in ("Apache-2.0", "MIT", "")
-        assert "/" in entry.hub_id
-
-
 def test_an_entry_with_a_slip_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "m.yaml"
     for content, named in (

@@ -99,7 +99,7 @@ def test_a_whole_machine(run_shoal):
     assert report["machine"]["usable cores"] >= 1
     assert report["machine"]["memory"] > 2**28
     assert report["packages"]["numpy"] != "missing"
-    for name in ("runtime openvino", "runtime fake", "broker", "demo model", "port", "extra demo", "extra parquet"):
+    for name in ("runtime openvino", "runtime fake", "broker", "demo model", "port", "extra parquet"):
         assert checks[name]["state"] == "good", checks[name]
     assert "nats-server: v2" in checks["broker"]["detail"]
 

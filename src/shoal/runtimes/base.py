@@ -66,7 +66,11 @@ class RuntimeOptions(msgspec.Struct, frozen=True):
 
 
 class SessionFacts(msgspec.Struct, frozen=True):
-    """What loading found out: shown in model lists, metrics and replies."""
+    """What loading found out: shown in model lists, metrics and replies.
+
+    Attributes:
+        layout: how texts lie on the device, where a runtime has more ways than one: `packed` or `padded`.
+    """
 
     runtime: str
     version: str
@@ -74,6 +78,7 @@ class SessionFacts(msgspec.Struct, frozen=True):
     precision: str
     bytes_in_use: int
     outputs: tuple[str, ...] = ("dense",)
+    layout: str = ""
 
 
 class Session(Protocol):

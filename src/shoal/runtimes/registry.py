@@ -13,11 +13,12 @@ __all__ = ["RUNTIMES", "open_runtime"]
 RUNTIMES: dict[str, str] = {
     "fake": "shoal.runtimes.fake:FakeRuntime",
     "openvino": "shoal.runtimes.openvino.runtime:OpenVINORuntime",
+    "torch": "shoal.runtimes.torch.runtime:TorchRuntime",
 }
 """Name to "module:Class"."""
 
-_EXTRAS: dict[str, str] = {"openvino": "openvino"}
-"""Runtime to the optional package (and extra of the same name) that it stands on."""
+_PACKAGES: dict[str, tuple[str, ...]] = {"openvino": ("openvino",), "torch": ("torch", "transformers")}
+"""Runtime to the optional packages that it stands on; the extra that installs them has the runtime's name."""
 
 
 def open_runtime(name: str) -> Runtime:
@@ -32,11 +33,11 @@ def open_runtime(name: str) -> Runtime:
     try:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
-        package = _EXTRAS.get(name)
-        if package is None or error.name is None or error.name.partition(".")[0] != package:
+        package = (error.name or "").partition(".")[0]
+        if package not in _PACKAGES.get(name, ()):
             raise
         raise ModelRefused(
             f"The runtime {name!r} needs the package {package}, which is not installed.",
-            hint=f"Install it with: pip install 'shoal[{package}]'",
+            hint=f"Install it with: pip install 'shoal[{name}]'",
         ) from error
     return cast(Runtime, getattr(module, class_name)())

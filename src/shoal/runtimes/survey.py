@@ -78,7 +78,14 @@ def _openvino() -> tuple[str, tuple[str, ...]]:
     )
 
 
-_LIBRARIES = {"openvino": _openvino}
+def _torch() -> tuple[str, tuple[str, ...]]:
+    import torch
+
+    gpus = range(torch.cuda.device_count() if torch.cuda.is_available() else 0)
+    return torch.__version__, (*(f"cuda:{number}: {torch.cuda.get_device_name(number)}" for number in gpus), "cpu")
+
+
+_LIBRARIES = {"openvino": _openvino, "torch": _torch}
 """How to ask a runtime's library for its version and devices."""
 
 

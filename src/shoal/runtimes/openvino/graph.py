@@ -38,6 +38,8 @@ class Family(msgspec.Struct, frozen=True):
 
 _HEADS = (r"pooler\..*", r"(cls|lm_head|classifier|qa_outputs)\..*", r"embeddings\.(position_ids|token_type_ids)")
 
+_DECODER_HEADS = (r"(lm_head|score)\..*", r"(layers\.\d+\.self_attn\.)?rotary_emb\.inv_freq")
+
 FAMILIES: dict[str, Family] = {
     "bert": Family("bert:encode", ignored=_HEADS),
     "roberta": Family("bert:encode_roberta", ignored=_HEADS),
@@ -54,6 +56,12 @@ FAMILIES: dict[str, Family] = {
     "electra": Family(
         "electra:encode", ignored=(*_HEADS, r"(discriminator|generator)_.*", r"(generator_lm_head|classifier)\..*")
     ),
+    "gemma3_text": Family("gemma3:encode", ignored=_DECODER_HEADS),
+    "llama": Family("decoder:encode_llama", ignored=_DECODER_HEADS),
+    "mistral": Family("decoder:encode_mistral", ignored=_DECODER_HEADS),
+    "qwen2": Family("decoder:encode_qwen2", ignored=_DECODER_HEADS),
+    "qwen3": Family("decoder:encode_qwen3", ignored=_DECODER_HEADS),
+    "modernbert": Family("modernbert:encode", ignored=(r"(head|decoder|classifier)\..*",)),
     "mpnet": Family("mpnet:encode", ignored=_HEADS),
 }
 """Family of a spec to its row."""
@@ -87,7 +95,7 @@ def build_graph(spec: ModelSpec) -> Graph:
             f"{spec.directory}/config.json: the openvino runtime has no graph for family {spec.family!r}.",
             hint=f"It has: {', '.join(sorted(FAMILIES))}.",
         )
-    weights, inputs = open_weights(spec.weights, spec.weights_prefix), Inputs()
+    weights, inputs = open_weights(spec.weights, spec.weights_prefix), Inputs(spec.tokenization.max_length)
     try:
         states = _encoder(family)(spec.config, weights, inputs)
         hidden = spec.config[family.hidden]

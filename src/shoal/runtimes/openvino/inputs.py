@@ -18,11 +18,13 @@ class Inputs:
     """Inputs of a graph under construction, each made when first asked for.
 
     Attributes:
+        max_length: tokens of the longest text that may come.
         parameters: those asked for, by name.
         padding_id: set by `positions`: the id that positions skip; None = they count every token.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, max_length: int) -> None:
+        self.max_length = max_length
         self.parameters: dict[str, Node] = {}
         self.padding_id: int | None = None
 
@@ -76,9 +78,27 @@ class Inputs:
         self.padding_id = padding_id
         return self._parameter("positions")
 
-    def mask(self) -> Node:
-        """float32 [rows, 1, width, width]: 0 inside a text, -inf across texts; padding sees padding only."""
-        rows = ops.unsqueeze(self.segments, constant(2, np.int64))
-        columns = ops.unsqueeze(self.segments, constant(1, np.int64))
+    def mask(self, *, is_causal: bool = False, reach: int | None = None) -> Node:
+        """float32 [rows, 1, width, width]: 0 where a token looks, -inf elsewhere; padding sees padding only.
+
+        Args:
+            is_causal: a token looks at none behind it in its text.
+            reach: the largest distance that a token looks; None = its whole text.
+        """
+        rows, columns = _pairs(self.segments)
+        looks = ops.equal(rows, columns)
+        if is_causal or reach is not None:
+            # Within a text the order in the row is the order in the text; padding has index 0 throughout.
+            rows, columns = _pairs(self.index)
+            if is_causal:
+                looks = ops.logical_and(looks, ops.less_equal(columns, rows))
+            if reach is not None:
+                distance = ops.absolute(ops.subtract(rows, columns))
+                looks = ops.logical_and(looks, ops.less_equal(distance, constant(reach, np.int32)))
         zero, minus_infinity = constant(0, np.float32), constant(-np.inf, np.float32)
-        return ops.unsqueeze(ops.select(ops.equal(rows, columns), zero, minus_infinity), constant(1, np.int64))
+        return ops.unsqueeze(ops.select(looks, zero, minus_infinity), constant(1, np.int64))
+
+
+def _pairs(x: Node) -> tuple[Node, Node]:
+    """[rows, width] as a column and as a row of [rows, width, width]."""
+    return ops.unsqueeze(x, constant(2, np.int64)), ops.unsqueeze(x, constant(1, np.int64))

@@ -23,8 +23,11 @@ __all__ = [
     "attention",
     "constant",
     "embedding",
+    "heads",
     "layer_norm",
     "linear",
+    "mix_heads",
+    "rms_norm",
     "self_attention",
 ]
 
@@ -45,11 +48,18 @@ def linear(x: Node, weights: Weights, name: str, out_features: int, in_features:
     return ops.add(y, constant(weights.take(f"{name}.bias", (out_features,)))) if has_bias else y
 
 
-def layer_norm(x: Node, weights: Weights, name: str, size: int, epsilon: float) -> Node:
+def layer_norm(x: Node, weights: Weights, name: str, size: int, epsilon: float, *, has_bias: bool = True) -> Node:
     """As torch.nn.LayerNorm over the last axis."""
     y = ops.mvn(x, constant([-1], np.int64), True, float(epsilon), "inside_sqrt")
     y = ops.multiply(y, constant(weights.take(f"{name}.weight", (size,))))
-    return ops.add(y, constant(weights.take(f"{name}.bias", (size,))))
+    return ops.add(y, constant(weights.take(f"{name}.bias", (size,)))) if has_bias else y
+
+
+def rms_norm(x: Node, weights: Weights, name: str, size: int, epsilon: float, *, offset: float = 0.0) -> Node:
+    """x / sqrt(mean(x^2) + epsilon) * (weight + offset) over the last axis: the mean is not taken off."""
+    square = ops.reduce_mean(ops.multiply(x, x), constant([-1], np.int64), True)
+    y = ops.divide(x, ops.sqrt(ops.add(square, constant(epsilon, np.float32))))
+    return ops.multiply(y, constant(weights.take(f"{name}.weight", (size,)) + np.float32(offset)))
 
 
 def embedding(ids: Node, weights: Weights, name: str, num_rows: int, size: int) -> Node:
@@ -81,12 +91,24 @@ def attention(query: Node, key: Node, value: Node, mask: Node, num_heads: int, h
 
     `query`, `key` and `value` are [rows, width, num_heads * head_size], `mask` [rows, 1 or num_heads, width, width].
     """
-    split = constant([0, 0, num_heads, head_size], np.int64)
-    swap = constant([0, 2, 1, 3], np.int64)
-    query, key, value = (ops.transpose(ops.reshape(x, split, True), swap) for x in (query, key, value))
+    query, key, value = (heads(x, num_heads, head_size) for x in (query, key, value))
+    return mix_heads(query, key, value, mask, num_heads * head_size)
+
+
+def heads(x: Node, num_heads: int, head_size: int) -> Node:
+    """[rows, width, num_heads * head_size] to [rows, num_heads, width, head_size]."""
+    split = ops.reshape(x, constant([0, 0, num_heads, head_size], np.int64), True)
+    return ops.transpose(split, constant(_SWAP, np.int64))
+
+
+def mix_heads(query: Node, key: Node, value: Node, mask: Node, size: int) -> Node:
+    """As `attention`, for what `heads` gave; `size` is num_heads * head_size."""
     weights = ops.softmax(ops.add(ops.matmul(query, key, False, True), mask), -1)
-    mixed = ops.transpose(ops.matmul(weights, value, False, False), swap)
-    return ops.reshape(mixed, constant([0, 0, num_heads * head_size], np.int64), True)
+    mixed = ops.transpose(ops.matmul(weights, value, False, False), constant(_SWAP, np.int64))
+    return ops.reshape(mixed, constant([0, 0, size], np.int64), True)
+
+
+_SWAP = (0, 2, 1, 3)
 
 
 def activation(x: Node, name: str, key: str) -> Node:

@@ -77,6 +77,7 @@ def _name(element_type: Any) -> str:
 
 
 def _max_length(spec: ModelSpec, padding_id: int | None) -> int:
-    """Tokens that have a row in the position table."""
+    """Tokens that have a row in the model's position table, or in one that the graph was given."""
     before = 0 if padding_id is None else padding_id + 1
-    return int(spec.config["max_position_embeddings"]) - before
+    longest = spec.tokenization.max_length
+    return min(longest, int(spec.config.get("max_position_embeddings", longest + before)) - before)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -65,8 +66,7 @@ class OpenVINOSession:
         self._check(features)
         dense: npt.NDArray[np.float32] | None = None
         for rows in plan_rows(features.lengths.tolist(), self._run_tokens, self._width_cost):
-            filled = fill(features, rows, self._padding_id)
-            arrays = {name: filled[name] for name in self._input_names}
+            arrays = fill(features, rows, self._input_names, self._padding_id)
             vectors = self._request.infer(arrays, share_inputs=True, share_outputs=True)["dense"]
             if dense is None:
                 dense = np.empty((features.num_items, vectors.shape[-1]), np.float32)
@@ -92,32 +92,37 @@ class OpenVINOSession:
             raise InvalidRequest(f"Token id {wrong} is outside the vocabulary of {self._vocabulary_size}.")
 
 
-def fill(features: Features, rows: Rows, padding_id: int | None) -> dict[str, Ints]:
-    """Every input that a graph may want (see `inputs.Inputs`) for these rows, int32."""
+def fill(features: Features, rows: Rows, names: tuple[str, ...], padding_id: int | None) -> dict[str, Ints]:
+    """The inputs `names` (see `inputs.Inputs`) for these rows, int32; `padding_id` is what positions skip."""
     lengths = features.lengths[rows.items].astype(np.int64)
     firsts = np.cumsum(features.lengths, dtype=np.int64)[rows.items] - lengths
     index = np.arange(int(lengths.sum())) - np.repeat(np.cumsum(lengths) - lengths, lengths)
     source = np.repeat(firsts, lengths) + index
     target = np.repeat(rows.rows * rows.width + rows.starts, lengths) + index
     segments = np.repeat(rows.slots, lengths)
-    token_ids = features.token_ids[source]
-    is_pooled = index >= np.repeat(features.pool_from[rows.items], lengths)
-    types = 0 if features.token_type_ids is None else features.token_type_ids[source]
 
     def spread(values: npt.ArrayLike, padding: int = 0) -> Ints:
         flat = np.full(rows.num_rows * rows.width, padding, np.int32)
         flat[target] = values
         return flat.reshape(rows.num_rows, rows.width)
 
-    return {
-        "token_ids": spread(token_ids),
-        "token_type_ids": spread(types),
-        "segments": spread(segments, -1),
-        "pooled_segments": spread(np.where(is_pooled, segments, -1), -1),
-        "index": spread(index),
-        "positions": spread(index if padding_id is None else _counted(token_ids, lengths, padding_id)),
-        "slots": np.arange(num_slots(rows.width), dtype=np.int32),
+    def pooled_segments() -> Ints:
+        is_pooled = index >= np.repeat(features.pool_from[rows.items], lengths)
+        return spread(np.where(is_pooled, segments, -1), -1)
+
+    def positions() -> Ints:
+        return spread(index if padding_id is None else _counted(features.token_ids[source], lengths, padding_id))
+
+    makers: dict[str, Callable[[], Ints]] = {
+        "token_ids": lambda: spread(features.token_ids[source]),
+        "token_type_ids": lambda: spread(0 if features.token_type_ids is None else features.token_type_ids[source]),
+        "segments": lambda: spread(segments, -1),
+        "pooled_segments": pooled_segments,
+        "index": lambda: spread(index),
+        "positions": positions,
+        "slots": lambda: np.arange(num_slots(rows.width), dtype=np.int32),
     }
+    return {name: makers[name]() for name in names}
 
 
 def _counted(token_ids: Ints, lengths: npt.NDArray[np.int64], padding_id: int) -> npt.NDArray[np.int64]:

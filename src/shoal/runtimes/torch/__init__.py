@@ -1,0 +1,13 @@
+"""The CUDA runtime, which also works on CPU: any transformers encoder or decoder, one forward without padding.
+
+runtime    opens the device, loads a model
+options    what the operator may choose
+load       files to a transformers encoder, none of its weights missing
+capability which layout a model can be run in, found out by running it
+layout     which text lies where in a forward: packed or padded (pure)
+attention  attention within each text of a packed forward, for every model that takes a custom attention function
+encoder    token ids to token states in either layout
+modules    token states to vectors: pooling, Dense, Normalize, in float32
+graphs     small batches replayed as CUDA graphs
+session    runs a batch
+"""
