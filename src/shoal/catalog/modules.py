@@ -8,12 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Literal
 
+import msgspec
+
 from shoal.catalog.files import ModelFiles, refusal
 from shoal.catalog.spec import Dense, Module, Normalize, Pooling, PoolingMode
 from shoal.catalog.weights import pickled, require_shape, tensor_shapes
 from shoal.errors import ModelRefused
 
-__all__ = ["ModuleChain", "read_modules"]
+__all__ = ["ModuleChain", "Task", "build_modules", "read_chain", "read_splade"]
 
 _FILE = "modules.json"
 _PACKAGE = "sentence_transformers."
@@ -21,42 +23,85 @@ _NO_MODULES = (
     "Without it nothing says how tokens are pooled, and that is never guessed. Save the model with "
     "sentence-transformers, or state `pooling` in a shoal.yaml beside its files."
 )
-ModuleChain = tuple[Module, ...]
+Task = Literal["feature-extraction", "fill-mask", "sequence-classification"]
+"""What a model's Transformer module gives, in sentence-transformers' words: token states, words, labels."""
 
 
-def read_modules(files: ModelFiles) -> tuple[str, Callable[[int], tuple[ModuleChain, int]]]:
-    """The encoder's subdirectory ("" or "0_Transformer/"), and a function from its width to (modules, dimensions).
+class ModuleChain(msgspec.Struct, frozen=True):
+    """modules.json.
 
-    In two steps, because the width stands in the encoder's own config.
+    Attributes:
+        prefix: the encoder's subdirectory: "" or "0_Transformer/".
+        task: what the model is for.
+        rest: (kind, folder) of the modules that follow the encoder.
+    """
+
+    prefix: str
+    task: Task
+    rest: tuple[tuple[str, str], ...] = ()
+
+
+def read_chain(files: ModelFiles) -> ModuleChain:
+    """modules.json, its order checked.
 
     Raises:
-        MissingFile, ModelRefused: modules.json is missing or not understood.
+        MissingFile, ModelRefused: it is missing or not understood.
     """
     rows = files.json(_FILE, _NO_MODULES)
-    if not isinstance(rows, list) or len(rows) < 2 or not all(isinstance(row, dict) for row in rows):
-        raise ModelRefused(f"{_FILE}: holds no list of at least two modules.", param=_FILE)
+    if not isinstance(rows, list) or not rows or not all(isinstance(row, dict) for row in rows):
+        raise ModelRefused(f"{_FILE}: holds no list of modules.", param=_FILE)
     kinds = [_kind(position, row) for position, row in enumerate(rows)]
-    if kinds[0] != "Transformer":
-        raise refusal(_FILE, "[0].type", f"is {rows[0]['type']!r}; the first module must be a Transformer.")
-    if kinds.count("Transformer") != 1 or kinds.count("Pooling") != 1 or kinds[1] != "Pooling":
-        raise refusal(_FILE, "type", "must name a Transformer, then a Pooling, then others: one each of the first two.")
+    if kinds[0] not in _TRANSFORMERS or sum(kind in _TRANSFORMERS for kind in kinds) != 1:
+        raise refusal(_FILE, "[0].type", f"is {rows[0]['type']!r}; the first module, and only it, is a Transformer.")
     folders = [_folder(position, row) for position, row in enumerate(rows)]
-    steps = [(kind, folder) for kind, folder in zip(kinds, folders, strict=True) if kind in _READERS]
+    rest = tuple((kind, folder) for kind, folder in zip(kinds[1:], folders[1:], strict=True) if kind != "Dropout")
+    if not rest:
+        return ModuleChain(folders[0], "sequence-classification")
+    if rest[0][0] == "SpladePooling" and len(rest) == 1:
+        return ModuleChain(folders[0], "fill-mask", rest)
+    if [kind for kind, _ in rest if kind.endswith("Pooling")] != ["Pooling"] or rest[0][0] != "Pooling":
+        raise refusal(_FILE, "type", "must name a Transformer, then a Pooling, then others: one each of the first two.")
+    return ModuleChain(folders[0], "feature-extraction", rest)
 
-    def build(width: int) -> tuple[ModuleChain, int]:
-        modules: list[Module] = []
-        for kind, folder in steps:
-            module, width = _READERS[kind](files, folder, width)
-            modules.append(module)
-        return tuple(modules), width
 
-    return folders[0], build
+def build_modules(files: ModelFiles, chain: ModuleChain, width: int) -> tuple[tuple[Module, ...], int]:
+    """The modules behind an encoder of that width, and the numbers of a vector after them.
+
+    Raises:
+        MissingFile, ModelRefused: a module's folder is not understood.
+    """
+    modules: list[Module] = []
+    for kind, folder in chain.rest:
+        module, width = _READERS[kind](files, folder, width)
+        modules.append(module)
+    return tuple(modules), width
+
+
+def read_splade(files: ModelFiles, folder: str) -> dict[str, Any]:
+    """The config of a SpladePooling.
+
+    Raises:
+        MissingFile, ModelRefused: it is missing or not understood.
+    """
+    file = folder + "config.json"
+    content = files.object(file)
+    files.refuse_unknown(file, content, _SPLADE_KEYS)
+    for key, allowed in (("pooling_strategy", ("max", "sum")), ("activation_function", ("relu", "log1p_relu"))):
+        if content.get(key, allowed[0]) not in allowed:
+            raise refusal(file, key, f"is {content[key]!r}; understood: {', '.join(allowed)}.")
+    return content
+
+
+_SPLADE_KEYS = frozenset(
+    ("pooling_strategy", "activation_function", "embedding_dimension", "word_embedding_dimension", "chunk_size")
+)
+_TRANSFORMERS = ("Transformer", "MLMTransformer")
 
 
 def _kind(position: int, row: dict[str, Any]) -> str:
     full = str(row.get("type", ""))
     kind = full.rsplit(".", 1)[-1]
-    known = ("Transformer", "Dropout", *_READERS)
+    known = (*_TRANSFORMERS, "Dropout", "SpladePooling", *_READERS)
     if not full.startswith(_PACKAGE) or kind not in known:
         raise refusal(_FILE, f"[{position}].type", f"is {full!r}; known are {', '.join(known)} of {_PACKAGE}*")
     if row.get("kwargs"):

@@ -7,22 +7,40 @@ from typing import Any
 
 import msgspec
 
-from shoal.catalog.configs import complete_config
+from shoal.catalog.configs import Family, complete_config
 from shoal.catalog.entries import ENTRY_FILE, Entry, load_entry
 from shoal.catalog.families import family_of
 from shoal.catalog.files import ModelFiles, refusal
-from shoal.catalog.modules import ModuleChain, read_modules
-from shoal.catalog.spec import ModelSpec, Module, Normalize, Pooling
+from shoal.catalog.heads import read_classifier, read_sparse
+from shoal.catalog.modules import ModuleChain, Task, build_modules, read_chain, read_splade
+from shoal.catalog.spec import Classifier, ModelSpec, Module, Normalize, Pooling, Sparse
 from shoal.catalog.tokenization import read_tokenization
 from shoal.catalog.weights import find_weights
 
 __all__ = ["recognize"]
 
 _CONFIG = "config.json"
+_MODULES = "modules.json"
 _PROMPTS = "config_sentence_transformers.json"
 _PROMPT_KEYS = frozenset(
-    ("__version__", "prompts", "default_prompt_name", "similarity_fn_name", "model_type", "requirements")
+    (
+        "__version__",
+        "prompts",
+        "default_prompt_name",
+        "similarity_fn_name",
+        "model_type",
+        "requirements",
+        "activation_fn",
+    )
 )
+_KINDS: dict[Task, str] = {
+    "feature-extraction": "SentenceTransformer",
+    "fill-mask": "SparseEncoder",
+    "sequence-classification": "CrossEncoder",
+}
+"""sentence-transformers' class of each task."""
+
+Json = dict[str, Any]
 
 
 def recognize(
@@ -43,7 +61,8 @@ def recognize(
     if files.has(ENTRY_FILE):
         entry = load_entry(files.path(ENTRY_FILE), default_id=id)
     facts = entry or Entry(id=id)
-    prefix, build_modules = _module_chain(files, facts)
+    chain = _chain(files, facts)
+    prefix = chain.prefix
     raw = files.object(prefix + _CONFIG)
     family = family_of(prefix + _CONFIG, raw)
     config = complete_config(files, prefix + _CONFIG, raw, family)
@@ -55,11 +74,13 @@ def recognize(
         default_class=raw.get("tokenizer_class") or family.model_types[raw["model_type"]],
         fixed_class=family.model_types[raw["model_type"]] if family.fixes_tokenizer else "",
         max_positions=family.max_positions(config),
+        task=chain.task,
     )
-    modules, dimensions = build_modules(int(config[family.hidden_size_key]))
+    stated = _stated(files, chain.task)
+    modules, dimensions = _modules(files, facts, chain, int(config[family.hidden_size_key]))
     if facts.dimensions not in (0, dimensions):
         raise refusal("modules.json", "dimensions", f"come to {dimensions}; the catalog says {facts.dimensions}.")
-    prompts, default_prompt_name = _prompts(files, facts)
+    prompts, default_prompt_name = _prompts(stated, facts, chain.task)
     return ModelSpec(
         id=id,
         directory=str(files.root),
@@ -76,23 +97,69 @@ def recognize(
         aliases=facts.aliases,
         licence=facts.licence,
         vocabulary_size=vocabulary_size,
+        sparse=_sparse(files, chain, family, raw, weights_prefix),
+        classifier=_classifier(files, facts, chain, family, raw, weights_prefix, stated),
     )
 
 
-def _module_chain(files: ModelFiles, facts: Entry) -> tuple[str, Any]:
-    if not files.has("modules.json") and facts.pooling is not None:
-        tail: tuple[Module, ...] = (Normalize(),) if facts.normalize else ()
-        chain: ModuleChain = (Pooling((facts.pooling,)), *tail)
-        return "", lambda width: (chain, width)
-    return read_modules(files)
+def _chain(files: ModelFiles, facts: Entry) -> ModuleChain:
+    """modules.json, or what config.json or the catalog say where there is none."""
+    if files.has(_MODULES):
+        return read_chain(files)
+    if facts.pooling is not None:
+        return ModuleChain("", "feature-extraction")
+    architecture = str((files.optional_object(_CONFIG).get("architectures") or [""])[0])
+    if architecture.endswith("ForSequenceClassification"):
+        return ModuleChain("", "sequence-classification")
+    if architecture.endswith("ForMaskedLM") and "sparse" in facts.outputs:
+        return ModuleChain("", "fill-mask")
+    return read_chain(files)
 
 
-def _prompts(files: ModelFiles, facts: Entry) -> tuple[dict[str, str], str | None]:
+def _modules(files: ModelFiles, facts: Entry, chain: ModuleChain, width: int) -> tuple[tuple[Module, ...], int]:
+    if chain.task != "feature-extraction":
+        return (), 0
+    if chain.rest or facts.pooling is None:
+        return build_modules(files, chain, width)
+    return (Pooling((facts.pooling,)), *([Normalize()] if facts.normalize else [])), width
+
+
+def _sparse(files: ModelFiles, chain: ModuleChain, family: Family, raw: Json, weights_prefix: str) -> Sparse | None:
+    if chain.task != "fill-mask":
+        return None
+    pooling = read_splade(files, chain.rest[0][1]) if chain.rest else {}
+    return read_sparse(files, chain.prefix, family, raw, weights_prefix, pooling)
+
+
+def _classifier(
+    files: ModelFiles, facts: Entry, chain: ModuleChain, family: Family, raw: Json, weights_prefix: str, stated: Json
+) -> Classifier | None:
+    if chain.task != "sequence-classification":
+        return None
+    of_config = raw.get("sentence_transformers") or {}
+    declared = (
+        stated.get("activation_fn")
+        or of_config.get("activation_fn")
+        or raw.get("sbert_ce_default_activation_function")
+        or ""
+    )
+    is_cross_encoder = bool(declared) or stated.get("model_type") == "CrossEncoder" or "rerank" in facts.operations
+    return read_classifier(
+        files, chain.prefix, family, raw, weights_prefix, declared=str(declared), ranks=is_cross_encoder
+    )
+
+
+def _stated(files: ModelFiles, task: Task) -> Json:
+    """config_sentence_transformers.json, checked; {} if there is none."""
     content = files.optional_object(_PROMPTS)
     files.refuse_unknown(_PROMPTS, content, _PROMPT_KEYS)
-    kind = content.get("model_type", "SentenceTransformer")
-    if kind != "SentenceTransformer":
-        raise refusal(_PROMPTS, "model_type", f"is {kind!r}; only 'SentenceTransformer' models embed densely.")
+    kind = content.get("model_type", _KINDS[task])
+    if kind != _KINDS[task]:
+        raise refusal(_PROMPTS, "model_type", f"is {kind!r}, but the modules are those of a {_KINDS[task]}.")
+    return content
+
+
+def _prompts(content: Json, facts: Entry, task: Task) -> tuple[dict[str, str], str | None]:
     stated = {str(name): text or "" for name, text in (content.get("prompts") or {}).items()}
     try:
         prompts = msgspec.convert({**facts.prompts, **stated}, dict[str, str])
@@ -101,4 +168,6 @@ def _prompts(files: ModelFiles, facts: Entry) -> tuple[dict[str, str], str | Non
     default = content.get("default_prompt_name") or None
     if default is not None and default not in prompts:
         raise refusal(_PROMPTS, "default_prompt_name", f"is {default!r}, but the prompts are {sorted(prompts)}.")
+    if default is not None and task == "sequence-classification":
+        raise refusal(_PROMPTS, "default_prompt_name", f"is {default!r}; prompts of pairs are not understood.")
     return prompts, default

@@ -60,19 +60,23 @@ class HeadLayer(msgspec.Struct, frozen=True):
         activation: as config.json names it.
         norm: the LayerNorm's tensors are `norm.weight` and `norm.bias`; "" = there is none.
         norm_epsilon: of it.
+        has_bias, norm_has_bias: whether `name.bias` and `norm.bias` are there.
     """
 
     name: str
     activation: str = "identity"
     norm: str = ""
     norm_epsilon: float = 1e-12
+    has_bias: bool = True
+    norm_has_bias: bool = True
 
 
 class Classifier(msgspec.Struct, frozen=True):
-    """Layers over the state of a text's first token; the last one gives a logit a label.
+    """Layers over one state a text; the last one gives a logit a label.
 
     Attributes:
         layers: in order.
+        pooling: what makes one state of a text's token states.
         labels: names, one a logit.
         function: what makes probabilities of logits: over the labels together, each alone, or nothing.
         is_ranker: whether a query and a document may be judged as a pair. With one label, its logit is the raw score;
@@ -87,6 +91,7 @@ class Classifier(msgspec.Struct, frozen=True):
     is_ranker: bool = False
     activation: Literal["sigmoid", "identity"] = "sigmoid"
     entailment: int = -1
+    pooling: PoolingMode = "cls"
 
 
 class Sparse(msgspec.Struct, frozen=True):

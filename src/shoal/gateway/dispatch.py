@@ -47,7 +47,7 @@ _SWEEP_S = 0.02
 _WATCH_AFTER_S = 0.1
 """A request that takes longer is watched for a client that hangs up; a task for each shorter one would cost more."""
 
-_ENVELOPE_BYTES = 16 * 1024
+_ENVELOPE_BYTES = 32 * 1024
 """Room for the rest of a chunk or reply, beside its items and options."""
 
 
