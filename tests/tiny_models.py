@@ -34,6 +34,8 @@ __all__ = [
     "TinyModel",
     "encode_reference",
     "load_reference",
+    "quiet",
+    "randomise",
     "save_tiny_model",
 ]
 
@@ -84,7 +86,7 @@ def save_tiny_model(directory: Path, recipe: TinyModel) -> Path:
             extra={key: _thawed(value) for key, value in recipe.config},
         )
         encoder = transformers.AutoModel.from_config(config)
-        _randomise(encoder, recipe.seed)
+        randomise(encoder, recipe.seed)
         encoder.save_pretrained(encoder_directory)
         model = SentenceTransformer(
             modules=_modules(encoder_directory, recipe),
@@ -125,7 +127,7 @@ def _modules(encoder_directory: Path, recipe: TinyModel) -> list[torch.nn.Module
     width = pooling.get_embedding_dimension()
     for position, (out_features, activation) in enumerate(recipe.dense):
         dense = Dense(width, out_features, activation_function=getattr(torch.nn, activation)())
-        _randomise(dense, recipe.seed + 1 + position)
+        randomise(dense, recipe.seed + 1 + position)
         modules.append(dense)
         width = out_features
     return [*modules, Normalize()] if recipe.normalize else modules
@@ -139,7 +141,8 @@ def _thawed(value: Any) -> Any:
 
 
 @torch.no_grad()
-def _randomise(module: torch.nn.Module, seed: int) -> None:
+def randomise(module: torch.nn.Module, seed: int) -> None:
+    """Weights far from their initial values, norms around 1."""
     generator = torch.Generator().manual_seed(seed)
     for name, parameter in module.named_parameters():
         noise = torch.randn(parameter.shape, generator=generator)
