@@ -46,7 +46,7 @@ async def test_dtypes(url: str, connect, dtype: str, likeness: float):
 async def test_models_and_health(url: str, connect):
     client = connect(url)
     (model,) = await client.models()
-    assert (model.state, model.dimensions, model.operations) == ("ready", 8, ("embed",))
+    assert (model.state, model.dimensions, model.operations) == ("ready", 8, ("embed", "rerank", "classify"))
     assert (await client.health()).is_ready
     assert (await client.embed("x")).model == model.id
 

@@ -17,7 +17,7 @@ async def test_a_lone_request_runs_at_once(station: Any) -> None:
     one = await station(fake={"a_s": 0.02})
     reply = await one.ask(["hello"])
     np.testing.assert_array_equal(vectors(reply), expected("hello"))
-    assert (reply.num_tokens, reply.truncated, reply.dimensions) == ([2], [False], 8)
+    assert (reply.num_tokens, reply.truncated, reply.outputs[0].dimensions) == ([2], [False], 8)
     assert reply.times.inference_s >= 0.02
     assert reply.times.batch_s < 0.02
     assert one.worker.sidecar.num_batches == 1
