@@ -25,6 +25,8 @@ Architecture = Literal[
     "llama",
     "mistral",
     "gemma3_text",
+    "t5",
+    "deberta-v2",
 ]
 ARCHITECTURES: tuple[Architecture, ...] = ("bert", "roberta", "xlm-roberta", "distilbert", "mpnet")
 """Those that the tests of every layer run over; `tests/families` has the others."""
@@ -50,6 +52,15 @@ def encoder_config(
             max_position_embeddings=max_length,
             **extra,
         )
+    if architecture == "t5":
+        return transformers.T5Config(
+            vocab_size=vocabulary_size,
+            d_model=hidden_size,
+            num_heads=4,
+            num_layers=num_layers,
+            d_ff=2 * hidden_size,
+            **{"d_kv": 12, **extra},
+        )
     if architecture not in ("bert", "electra"):
         # Their defaults are ids of large vocabularies.
         names = ("pad_token_id", "bos_token_id", "eos_token_id", "cls_token_id", "sep_token_id")
@@ -74,10 +85,19 @@ def tokenizer_of(architecture: Architecture, max_length: int) -> transformers.Pr
         vocabulary, merges = _byte_level_bpe()
         return transformers.RobertaTokenizer(vocab=vocabulary, merges=merges, model_max_length=max_length)
     if architecture == "xlm-roberta":
-        return transformers.XLMRobertaTokenizer(vocab=_unigram(), model_max_length=max_length)
+        return transformers.XLMRobertaTokenizer(
+            vocab=[*_unigram(("<s>", "<pad>", "</s>", "<unk>")), ("<mask>", 0.0)], model_max_length=max_length
+        )
     if architecture == "mpnet":
         vocabulary = _word_pieces(("<s>", "<pad>", "</s>", "[UNK]", "<mask>"))
         return transformers.MPNetTokenizer(vocab=vocabulary, model_max_length=max_length)
+    if architecture == "t5":
+        pieces = _unigram(("<pad>", "</s>", "<unk>"))
+        extra_ids = [(f"<extra_id_{i}>", 0.0) for i in range(99, -1, -1)]
+        return transformers.T5Tokenizer(vocab=[*pieces, *extra_ids], model_max_length=max_length)
+    if architecture == "deberta-v2":
+        pieces = _unigram(("[PAD]", "[CLS]", "[SEP]", "[UNK]"))
+        return transformers.DebertaV2Tokenizer(vocab=[*pieces, ("[MASK]", 0.0)], unk_id=3, model_max_length=max_length)
     if architecture in ("qwen2", "qwen3"):
         return _qwen2(max_length)
     if architecture in ("llama", "mistral", "gemma3_text"):
@@ -181,18 +201,17 @@ def _merges(tokenizer: tokenizers.Tokenizer) -> list[tuple[str, str]]:
 
 
 @functools.cache
-def _unigram() -> list[tuple[str, float]]:
+def _unigram(special: tuple[str, ...]) -> list[tuple[str, float]]:
     tokenizer = tokenizers.Tokenizer(models.Unigram())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace()])
     trainer = trainers.UnigramTrainer(
         vocab_size=500,
-        special_tokens=["<s>", "<pad>", "</s>", "<unk>"],
-        unk_token="<unk>",
+        special_tokens=list(special),
+        unk_token=next(token for token in special if "unk" in token.lower()),
         show_progress=False,
     )
     tokenizer.train_from_iterator(_CORPUS, trainer)
-    pieces = [(piece, score) for piece, score in json.loads(tokenizer.to_str())["model"]["vocab"]]
-    return [*pieces, ("<mask>", 0.0)]
+    return [(piece, score) for piece, score in json.loads(tokenizer.to_str())["model"]["vocab"]]
 
 
 def _sorted_vocabulary(tokenizer: tokenizers.Tokenizer) -> dict[str, int]:

@@ -85,13 +85,18 @@ def test_files_have_the_form_that_the_tool_writes(file: Path, tool: ModuleType) 
 
 
 def test_entries_are_read_only_when_asked_and_quickly() -> None:
-    script = (
-        "import time, shoal.catalog.entries as e; assert e.entries.cache_info().currsize == 0;"
-        "best = 1.0\n"
-        "for _ in range(5):\n"
-        "    e.entries.cache_clear(); t = time.perf_counter(); e.entries(); best = min(best, time.perf_counter() - t)\n"
-        "print(best)"
-    )
+    script = """
+import time
+from shoal.catalog.entries import entries
+assert entries.cache_info().currsize == 0
+best = 1.0
+for _ in range(5):
+    entries.cache_clear()
+    started = time.process_time()
+    entries()
+    best = min(best, time.process_time() - started)
+print(best)
+"""
     done = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
     # 25 ms where this was written; a parser without C would take ten times as long.
     assert float(done.stdout) < 0.15
@@ -170,7 +175,7 @@ def offline_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "cache"
 
 
-def test_offline_a_cached_commit_serves_although_the_catalog_pins_another(
+def test_a_cached_commit_serves_although_the_catalog_pins_another(
     offline_cache: Path, tiny_model: Callable[..., Path]
 ) -> None:
     known = find_entry(PINNED)

@@ -23,6 +23,12 @@ from tiny_models import NASTY_TEXTS, TinyModel, encode_reference
 FULL, SLIDING = "full_attention", "sliding_attention"
 LAST = {"pooling": "lasttoken"}
 SHARED_HEADS = (("num_key_value_heads", 2), ("head_dim", 16))
+DISTANCES = (
+    ("relative_attention", True),
+    ("pos_att_type", ("c2p", "p2c")),
+    ("position_buckets", 16),
+    ("norm_rel_ebd", "layer_norm"),
+)
 ROWS = {
     "electra": TinyModel("electra", pooling="cls", config=(("embedding_size", 24),)),
     "electra-without-projection": TinyModel("electra", config=(("embedding_size", 32),)),
@@ -78,6 +84,34 @@ ROWS = {
         num_layers=6,
         config=(*SHARED_HEADS, ("sliding_window", 12), ("use_bidirectional_attention", True)),
     ),
+    "t5": TinyModel("t5", max_length=200),
+    "t5-gated": TinyModel(
+        "t5",
+        dense=((24, "Identity"),),
+        config=(
+            ("feed_forward_proj", "gated-gelu"),
+            ("relative_attention_num_buckets", 8),
+            ("relative_attention_max_distance", 20),
+        ),
+    ),
+    "deberta-v3": TinyModel(
+        "deberta-v2", config=(*DISTANCES, ("position_biased_input", False), ("share_att_key", True))
+    ),
+    "deberta-v2": TinyModel(
+        "deberta-v2",
+        pooling="cls",
+        config=(*DISTANCES, ("conv_kernel_size", 3), ("conv_act", "gelu"), ("type_vocab_size", 2)),
+    ),
+    "deberta-one-way": TinyModel(
+        "deberta-v2",
+        config=(
+            ("relative_attention", True),
+            ("pos_att_type", ("p2c",)),
+            ("max_relative_positions", 20),
+            ("embedding_size", 24),
+        ),
+    ),
+    "deberta-without-distances": TinyModel("deberta-v2"),
 }
 TEXTS = [*NASTY_TEXTS, "mountains", "query: where is the sea", "The quick brown fox and the lazy dog. " * 3]
 

@@ -41,6 +41,8 @@ CROSS_ENCODERS = {
     "distilbert": TinyHead("distilbert", "cross"),
     "mpnet": TinyHead("mpnet", "cross"),
     "electra": TinyHead("electra", "cross"),
+    "deberta-v3": TinyHead("deberta-v2", "cross", config=(("type_vocab_size", 0), ("position_biased_input", False))),
+    "deberta-v2-with-types": TinyHead("deberta-v2", "cross", config=(("type_vocab_size", 2),)),
     "modernbert": TinyHead("modernbert", "cross"),
     "modernbert-mean": TinyHead("modernbert", config=(("classifier_pooling", "mean"), ("classifier_bias", True))),
 }
@@ -103,7 +105,9 @@ def test_a_cross_encoder_equals_the_reference(name: str, tiny_head: Build) -> No
         np.testing.assert_allclose(alone, expected, atol=1e-4)
 
 
-@pytest.mark.parametrize("name", ["bert", "roberta", "xlm-roberta", "mpnet", "electra", "modernbert", "distilbert"])
+@pytest.mark.parametrize(
+    "name", ["bert", "roberta", "xlm-roberta", "mpnet", "electra", "modernbert", "distilbert", "deberta-v3"]
+)
 def test_pairs_are_the_models_own_tokens(name: str, tiny_head: Build) -> None:
     """Special tokens and token types of a pair, and only the document cut."""
     directory = tiny_head(CROSS_ENCODERS[name])

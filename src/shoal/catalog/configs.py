@@ -145,7 +145,9 @@ def complete_config(files: ModelFiles, file: str, config: Mapping[str, Any], fam
     files.refuse_unknown(file, dict(config), known)
     complete = {key: default if config.get(key) is None else config[key] for key, default in family.defaults.items()}
     for key, value in complete.items():
-        if not _is_like(value, family.defaults[key], at_least=0 if key == "pad_token_id" else 1):
+        if value != family.defaults[key] and not _is_like(
+            value, family.defaults[key], at_least=0 if key == "pad_token_id" else 1
+        ):
             raise refusal(file, key, f"is {value!r}; it must be like {family.defaults[key]!r}.")
     neutral = {key: config[key] for key in _NEUTRAL if config.get(key) is not None}
     for key, value in {**neutral, **complete}.items():

@@ -81,6 +81,10 @@ _ROWS: dict[str, _Row] = {
         bias=("lm_head.bias", "lm_head.decoder.bias"),
     ),
     "electra": _Row((_Layer("classifier.dense", "gelu"), _Layer("classifier.out_proj"))),
+    "deberta-v2": _Row(
+        (_Layer("~pooler.dense", "key:pooler_hidden_act"), _Layer("classifier")),
+        defaults={"pooler_hidden_act": "gelu"},
+    ),
     "distilbert": _Row(
         (_Layer("pre_classifier", "relu"), _Layer("classifier")),
         vocabulary=(_Layer("vocab_transform", "key:activation", "vocab_layer_norm"),),

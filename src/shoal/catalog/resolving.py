@@ -113,6 +113,9 @@ def _packaged(package: str, facts: Entry, settings: ModelSettings) -> ModelSpec 
 def _from_hub(facts: Entry, revision: str, settings: ModelSettings) -> ModelSpec:
     wanted = revision or facts.revision
     cached = cached_snapshot(facts.hub_id, wanted)
+    if cached is None and not revision and facts.revision:
+        # The catalog's commit is what is fetched; one that lies here already is not fetched again for it.
+        cached = cached_snapshot(facts.hub_id)
     missing: MissingFile | None = None
     if cached is not None:
         try:
@@ -125,9 +128,6 @@ def _from_hub(facts: Entry, revision: str, settings: ModelSettings) -> ModelSpec
             return packaged
     if not hub_is_offline():
         return _downloaded(facts, revision, settings)
-    if cached is None and not revision and (other := cached_snapshot(facts.hub_id)) is not None:
-        # Another commit than the catalog's, but the one that lies here; the model's revision says which.
-        return _recognize_snapshot(facts, other, settings)
     if missing is not None and cached is not None:
         raise MissingFile(missing.file, cached, hint="HF_HUB_OFFLINE is set, so it is not fetched.") from missing
     raise UnknownModel(

@@ -103,7 +103,7 @@ def read_tokenization(
 
 def _input_names(class_name: str) -> tuple[str, ...]:
     """What transformers gives a model of this tokenizer class, besides ids and mask."""
-    return ("token_type_ids",) if class_name == "BertTokenizer" else ()
+    return ("token_type_ids",) if class_name in ("BertTokenizer", "DebertaV2Tokenizer") else ()
 
 
 def _class_name(stated: str, document: Json) -> str:
@@ -250,7 +250,7 @@ def _bert(settings: Json, document: Json, named: dict[str, str], token_id: Calla
             "lowercase": bool(settings.get("do_lower_case", True)),
         },
         "pre_tokenizer": {"type": "BertPreTokenizer"},
-        "post_processor": _template(named["cls_token"], named["sep_token"], token_id, tells_apart=True),
+        "post_processor": _template(named["cls_token"], named["sep_token"], token_id, has_types=True),
     }
 
 
@@ -277,13 +277,24 @@ def _roberta(settings: Json, document: Json, named: dict[str, str], token_id: Ca
 
 def _xlm_roberta(settings: Json, document: Json, named: dict[str, str], token_id: Callable[[str], int]) -> Json:
     scheme = "always" if settings.get("add_prefix_space", True) else "never"
+    return {
+        **_sentence_pieces(document, scheme),
+        "post_processor": _template(named["bos_token"], named["eos_token"], token_id, closes_twice=True),
+    }
+
+
+def _t5(settings: Json, document: Json, named: dict[str, str], token_id: Callable[[str], int]) -> Json:
+    return {**_sentence_pieces(document, "always"), "post_processor": _template(None, "</s>", token_id)}
+
+
+def _sentence_pieces(document: Json, scheme: str) -> Json:
+    """The file's own table of characters, then words that start with a mark."""
     metaspace = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": scheme, "split": True}
     normalizer = document.get("normalizer") or {}
     candidates = normalizer["normalizers"] if normalizer.get("type") == "Sequence" else [normalizer]
     return {
         "normalizer": next((step for step in candidates if step.get("type") == "Precompiled"), None),
         "pre_tokenizer": {"type": "Sequence", "pretokenizers": [{"type": "WhitespaceSplit"}, metaspace]},
-        "post_processor": _template(named["bos_token"], named["eos_token"], token_id, tells_apart=False),
     }
 
 
@@ -317,6 +328,24 @@ def _gemma(settings: Json, document: Json, named: dict[str, str], token_id: Call
     }
 
 
+def _deberta(settings: Json, document: Json, named: dict[str, str], token_id: Callable[[str], int]) -> Json:
+    model, unknown = document["model"], [named["unk_token"], 0.0]
+    unknown_id = model["vocab"].index(unknown) if unknown in model["vocab"] else settings.get("unk_id", 1)
+    if model.get("unk_id") != unknown_id:
+        raise refusal(_TOKENIZER, "model.unk_id", f"is {model.get('unk_id')!r}, but transformers takes {unknown_id}.")
+    lower = [{"type": "Lowercase"}] if settings.get("do_lower_case") else []
+    blanks = {"type": "Replace", "pattern": {"Regex": r"\s{2,}|[\n\r\t]"}, "content": " "}
+    strip = {"type": "Strip", "strip_left": False, "strip_right": True}
+    punctuation = [{"type": "Punctuation", "behavior": "Isolated"}] if settings.get("split_by_punct") else []
+    scheme = "always" if settings.get("add_prefix_space", True) else "first"
+    metaspace = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": scheme, "split": True}
+    return {
+        "normalizer": {"type": "Sequence", "normalizers": [*lower, blanks, {"type": "NFC"}, strip]},
+        "pre_tokenizer": {"type": "Sequence", "pretokenizers": [*punctuation, metaspace]},
+        "post_processor": _template(named["cls_token"], named["sep_token"], token_id, has_types=True),
+    }
+
+
 def _kinds(step: Json | None) -> set[str]:
     """Types of a step of tokenizer.json and of what it holds."""
     if not step:
@@ -325,18 +354,23 @@ def _kinds(step: Json | None) -> set[str]:
     return {str(step.get("type"))}.union(*map(_kinds, inner))
 
 
-def _template(first: str, last: str, token_id: Callable[[str], int], *, tells_apart: bool) -> Json:
-    """Special tokens around a text and around two: with token types (BERT), or with one more between them (XLM-R)."""
+def _template(
+    first: str | None, last: str, token_id: Callable[[str], int], *, has_types: bool = False, closes_twice: bool = False
+) -> Json:
+    """Special tokens around a text, and around two, which BERT tells apart by token types and XLM-R by one more."""
     text = {"Sequence": {"id": "A", "type_id": 0}}
-    second = {"Sequence": {"id": "B", "type_id": int(tells_apart)}}
-    opening, closing = ({"SpecialToken": {"id": token, "type_id": 0}} for token in (first, last))
-    end = {"SpecialToken": {"id": last, "type_id": int(tells_apart)}}
+    second = {"Sequence": {"id": "B", "type_id": int(has_types)}}
+    opening = [{"SpecialToken": {"id": first, "type_id": 0}}] if first is not None else []
+    closing = {"SpecialToken": {"id": last, "type_id": 0}}
+    end = {"SpecialToken": {"id": last, "type_id": int(has_types)}}
     return {
         "type": "TemplateProcessing",
-        "single": [opening, text, closing],
-        "pair": [opening, text, closing, *([] if tells_apart else [closing]), second, end],
+        "single": [*opening, text, closing],
+        "pair": [*opening, text, closing, *([closing] if closes_twice else []), second, end],
         "special_tokens": {
-            token: {"id": token, "ids": [token_id(token)], "tokens": [token]} for token in (first, last)
+            token: {"id": token, "ids": [token_id(token)], "tokens": [token]}
+            for token in (first, last)
+            if token is not None
         },
     }
 
@@ -394,6 +428,17 @@ _CLASSES: dict[str, _TokenizerClass] = {
     ),
     "LlamaTokenizer": _TokenizerClass(
         _FALLBACK_BPE, {"unk_token": "<unk>", "bos_token": "<s>", "eos_token": "</s>"}, _llama
+    ),
+    "T5Tokenizer": _TokenizerClass(
+        {"type": "Unigram", "unk_id": 2, "byte_fallback": False},
+        {"eos_token": "</s>", "unk_token": "<unk>", "pad_token": "<pad>"}
+        | {text: text for text in (f"<extra_id_{i}>" for i in range(100))},
+        _t5,
+    ),
+    "DebertaV2Tokenizer": _TokenizerClass(
+        {"type": "Unigram", "byte_fallback": False},
+        {**_BERT_NAMES, "bos_token": "[CLS]", "eos_token": "[SEP]"},
+        _deberta,
     ),
     "GemmaTokenizer": _TokenizerClass(
         {**_FALLBACK_BPE, "unk_token": "<unk>"},

@@ -57,6 +57,18 @@ FAMILIES: dict[str, Family] = {
     "electra": Family(
         "electra:encode", ignored=(*_HEADS, r"(discriminator|generator)_.*", r"(generator_lm_head|classifier)\..*")
     ),
+    "deberta-v2": Family(
+        "deberta:encode",
+        ignored=(
+            r"(pooler|classifier|cls|lm_predictions|mask_predictions|qa_outputs)\..*",
+            r"embeddings\.position_ids",
+        ),
+    ),
+    "t5": Family(
+        "t5:encode",
+        hidden="d_model",
+        ignored=(r"(decoder|lm_head|classification_head|classifier|qa_outputs)\..*", r"encoder\.embed_tokens\.weight"),
+    ),
     "gemma3_text": Family("gemma3:encode", ignored=_DECODER_HEADS),
     "llama": Family("decoder:encode_llama", ignored=_DECODER_HEADS),
     "mistral": Family("decoder:encode_mistral", ignored=_DECODER_HEADS),

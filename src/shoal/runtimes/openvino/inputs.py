@@ -10,6 +10,7 @@ from openvino import opset15 as ops
 
 from shoal.errors import ModelRefused
 from shoal.runtimes.openvino.layers import Node, constant
+from shoal.runtimes.openvino.packing import MAX_SHARED_WIDTH, row_width
 
 __all__ = ["Inputs"]
 
@@ -34,6 +35,11 @@ class Inputs:
             node.output(0).set_names({name})
             self.parameters[name] = node
         return self.parameters[name]
+
+    @property
+    def max_width(self) -> int:
+        """Tokens of the widest row: that of the longest text, or one that many short ones share."""
+        return max(row_width(self.max_length), MAX_SHARED_WIDTH)
 
     @property
     def token_ids(self) -> Node:

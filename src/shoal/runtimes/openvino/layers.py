@@ -27,6 +27,7 @@ __all__ = [
     "layer_norm",
     "linear",
     "mix_heads",
+    "mix_scored",
     "rms_norm",
     "self_attention",
 ]
@@ -103,9 +104,13 @@ def heads(x: Node, num_heads: int, head_size: int) -> Node:
 
 def mix_heads(query: Node, key: Node, value: Node, mask: Node, size: int) -> Node:
     """As `attention`, for what `heads` gave; `size` is num_heads * head_size."""
-    weights = ops.softmax(ops.add(ops.matmul(query, key, False, True), mask), -1)
-    mixed = ops.transpose(ops.matmul(weights, value, False, False), constant(_SWAP, np.int64))
-    return ops.reshape(mixed, constant([0, 0, size], np.int64), True)
+    return mix_scored(ops.add(ops.matmul(query, key, False, True), mask), value, size)
+
+
+def mix_scored(scores: Node, value: Node, size: int) -> Node:
+    """softmax(scores) V, heads put together: `scores` [rows, num_heads, width, width] to [rows, width, size]."""
+    mixed = ops.matmul(ops.softmax(scores, -1), value, False, False)
+    return ops.reshape(ops.transpose(mixed, constant(_SWAP, np.int64)), constant([0, 0, size], np.int64), True)
 
 
 _SWAP = (0, 2, 1, 3)

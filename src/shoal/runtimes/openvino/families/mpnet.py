@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from openvino import opset15 as ops
 
 from shoal.errors import ModelRefused
 from shoal.runtimes.openvino import layers
+from shoal.runtimes.openvino.distances import bias_by_distance, distance_buckets
 from shoal.runtimes.openvino.inputs import Inputs
-from shoal.runtimes.openvino.layers import Node, constant
+from shoal.runtimes.openvino.layers import Node
 from shoal.runtimes.openvino.weights import Weights
 
-__all__ = ["distance_buckets", "encode"]
+__all__ = ["encode"]
 
 _PADDING_ID, _NUM_BUCKETS, _MAX_DISTANCE = 1, 32, 128
 """Fixed in the architecture, not read from its config."""
@@ -49,31 +48,11 @@ def _layer(config: dict[str, Any], weights: Weights, x: Node, mask: Node) -> Nod
 
 
 def _distance_bias(config: dict[str, Any], weights: Weights, inputs: Inputs) -> Node:
-    """float32 [1, num_heads, width, width]: distances are the same in a packed row as in the text alone."""
+    """float32 [1, num_heads, width, width]."""
     num_buckets = config["relative_attention_num_buckets"]
     if num_buckets != _NUM_BUCKETS:
         raise ModelRefused(f"config.json: relative_attention_num_buckets is {num_buckets}; only {_NUM_BUCKETS} works.")
     table = weights.take("relative_attention_bias.weight", (_NUM_BUCKETS, config["num_attention_heads"]))
     far = _MAX_DISTANCE
-    by_distance = table[distance_buckets(np.arange(-far, far + 1))].T
-    width = ops.gather(ops.shape_of(inputs.token_ids), constant(1, np.int64), constant(0, np.int64))
-    places = ops.range(constant(0, np.int64), width, constant(1, np.int64), "i64")
-    one, zero = constant(1, np.int64), constant(0, np.int64)
-    distance = ops.subtract(ops.unsqueeze(places, zero), ops.unsqueeze(places, one))
-    rows = ops.add(ops.clamp(distance, -far, far), constant(far, np.int64))
-    return ops.unsqueeze(ops.gather(constant(by_distance), rows, one), zero)
-
-
-def distance_buckets(distance: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Bucket of each distance (key's place minus query's): T5's scheme, both directions, float32 as the original.
-
-    Every distance of 128 or more shares the last bucket of its direction.
-    """
-    half = _NUM_BUCKETS // 2
-    exact = half // 2
-    size = np.abs(distance)
-    scale = np.float32(math.log(_MAX_DISTANCE / exact))
-    logarithm = np.log(np.maximum(size, 1).astype(np.float32) / np.float32(exact))
-    far = exact + (logarithm / scale * np.float32(half - exact)).astype(np.int64)
-    bucket = np.where(size < exact, size, np.minimum(far, half - 1))
-    return bucket + np.where(distance > 0, half, 0)
+    buckets = distance_buckets(np.arange(-far, far + 1), _NUM_BUCKETS, far)
+    return bias_by_distance(np.ascontiguousarray(table[buckets].T), inputs)
