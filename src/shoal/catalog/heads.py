@@ -82,7 +82,7 @@ _ROWS: dict[str, _Row] = {
     ),
     "electra": _Row((_Layer("classifier.dense", "gelu"), _Layer("classifier.out_proj"))),
     "deberta-v2": _Row(
-        (_Layer("~pooler.dense", "key:pooler_hidden_act"), _Layer("classifier")),
+        (_Layer("pooler.dense", "key:pooler_hidden_act"), _Layer("classifier")),
         defaults={"pooler_hidden_act": "gelu"},
     ),
     "distilbert": _Row(
