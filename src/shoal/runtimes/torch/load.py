@@ -27,7 +27,13 @@ def load_encoder(spec: ModelSpec, device: torch.device, dtype: torch.dtype) -> A
         config = transformers.AutoConfig.from_pretrained(directory, **options)
         family = transformers.AutoModelForTextEncoding if config.is_encoder_decoder else transformers.AutoModel
         model, findings = family.from_pretrained(
-            directory, config=config, dtype=dtype, use_safetensors=True, output_loading_info=True, **options
+            directory,
+            config=config,
+            dtype=dtype,
+            use_safetensors=True,
+            output_loading_info=True,
+            ignore_mismatched_sizes=True,  # they are refused below, by name
+            **options,
         )
     except (OSError, ValueError, KeyError, ImportError) as error:
         raise ModelRefused(f"{directory}: transformers cannot load it: {error}") from error

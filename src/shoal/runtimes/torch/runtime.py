@@ -72,7 +72,7 @@ class TorchRuntime:
             num_threads=num_threads,
             facts=SessionFacts(
                 runtime=self.name,
-                version=torch.__version__,
+                version=str(torch.__version__),
                 device=torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU",
                 precision=str(dtype).removeprefix("torch."),
                 bytes_in_use=_bytes(encoder.model),
