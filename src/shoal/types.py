@@ -28,10 +28,12 @@ __all__ = [
     "Options",
     "Output",
     "Priority",
+    "RankedDocument",
     "Render",
     "Rendered",
     "RerankMethod",
     "RerankOptions",
+    "RerankReply",
     "SparseRows",
     "StageTimes",
     "WorkerStatus",
@@ -391,6 +393,32 @@ class EmbedReply(msgspec.Struct, omit_defaults=True):
     request_id: str = ""
     profile: str = ""
     sparse: SparseRows | None = None
+
+
+class RankedDocument(msgspec.Struct):
+    """A document's place in the request, and its relevance."""
+
+    index: int
+    relevance_score: float
+
+
+class RerankReply(msgspec.Struct):
+    """The native reply of /v1/rerank, as far as a client needs it.
+
+    Attributes:
+        method: how the model ranks.
+        results: most relevant first.
+        num_tokens, truncated: an entry a document, in the request's order.
+        times: as in `EmbedReply`.
+    """
+
+    model: str
+    method: RerankMethod
+    results: list[RankedDocument]
+    num_tokens: list[int]
+    truncated: list[bool]
+    times: dict[str, float] = {}
+    request_id: str = ""
 
 
 _encoder = msgspec.msgpack.Encoder()
