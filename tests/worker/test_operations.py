@@ -1,4 +1,4 @@
-"""Every operation and output through a worker, with the fake device: rows stay with their items, whatever shares a batch."""
+"""Every operation and output through a worker, with the fake device: rows stay with their items in any batch."""
 
 from __future__ import annotations
 
