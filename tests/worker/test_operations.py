@@ -80,6 +80,9 @@ async def test_an_embedder_ranks_by_cosine_and_counts_no_query(station: Any) -> 
     rows = expected("the query", *TEXTS, spec=embedder)
     np.testing.assert_allclose(np.frombuffer(reply.outputs[0].body, "<f4"), rows[1:] @ rows[0], atol=1e-6)
     assert len(reply.num_tokens) == len(reply.truncated) == len(TEXTS)
+    refused = await one.ask(TEXTS, RerankOptions("a long query " * 300), model=embedder.id)
+    assert refused.error is not None
+    assert (refused.error.code, refused.error.param) == ("context_length_exceeded", "query")
 
 
 async def test_a_score_that_is_not_a_number_is_an_error(station: Any) -> None:

@@ -12,7 +12,7 @@ from shoal.runtimes.base import RuntimeOptions, SessionFacts
 from shoal.runtimes.torch.attention import has_varlen_kernel
 from shoal.runtimes.torch.capability import try_packed
 from shoal.runtimes.torch.encoder import Encoder
-from shoal.runtimes.torch.graphs import Graphs, record_cuda
+from shoal.runtimes.torch.graphs import Graphs, cuda_recorder
 from shoal.runtimes.torch.load import load_encoder
 from shoal.runtimes.torch.modules import Finish, load_modules
 from shoal.runtimes.torch.options import Choices, choose_device, choose_dtype, read_choices
@@ -100,7 +100,7 @@ def _graphs(encoder: Encoder, finish: Finish, max_tokens: int) -> Graphs | None:
             max_tokens,
             encoder.padding_id,
             encoder.device,
-            record_cuda,
+            cuda_recorder(encoder.device),
         )
 
 
