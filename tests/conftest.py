@@ -33,6 +33,18 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
 
 
 @pytest.fixture(scope="session")
+def tiny_head(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """`tiny_head(TinyHead(...))`: the directory of that model, built once."""
+    from tiny_heads import TinyHead, save_tiny_head
+
+    @functools.cache
+    def build(recipe: TinyHead) -> Path:
+        return save_tiny_head(tmp_path_factory.mktemp(recipe.architecture), recipe)
+
+    return build
+
+
+@pytest.fixture(scope="session")
 def reference() -> Callable[[Path], object]:
     """`reference(directory)`: sentence-transformers on those files, float32 on CPU, loaded once."""
     from tiny_models import load_reference

@@ -34,6 +34,8 @@ __all__ = [
     "TinyModel",
     "encode_reference",
     "load_reference",
+    "quiet",
+    "randomise",
     "save_tiny_model",
 ]
 
@@ -118,7 +120,7 @@ def _encoder(directory: Path, recipe: TinyModel) -> list[torch.nn.Module]:
         extra={key: _thawed(value) for key, value in recipe.config},
     )
     encoder = transformers.AutoModel.from_config(config)
-    _randomise(encoder, recipe.seed)
+    randomise(encoder, recipe.seed)
     encoder.save_pretrained(directory)
     transformer = Transformer(str(directory), processor_kwargs={"model_max_length": recipe.max_length})
     pooling = Pooling(recipe.hidden_size, pooling_mode=recipe.pooling, include_prompt=recipe.include_prompt)
@@ -129,7 +131,7 @@ def _static(recipe: TinyModel) -> list[torch.nn.Module]:
     """A table for BERT's tokenizer, and no pooling."""
     tokenizer = tokenizer_of("bert", recipe.max_length)
     embedding = StaticEmbedding(tokenizer.backend_tokenizer, embedding_dim=recipe.hidden_size)
-    _randomise(embedding, recipe.seed)
+    randomise(embedding, recipe.seed)
     return [embedding]
 
 
@@ -138,7 +140,7 @@ def _after(recipe: TinyModel) -> list[torch.nn.Module]:
     width = recipe.hidden_size * (1 if isinstance(recipe.pooling, str) else len(recipe.pooling))
     for position, (out_features, activation) in enumerate(recipe.dense):
         dense = Dense(width, out_features, activation_function=getattr(torch.nn, activation)())
-        _randomise(dense, recipe.seed + 1 + position)
+        randomise(dense, recipe.seed + 1 + position)
         modules.append(dense)
         width = out_features
     return [*modules, Normalize()] if recipe.normalize else modules
@@ -152,7 +154,8 @@ def _thawed(value: Any) -> Any:
 
 
 @torch.no_grad()
-def _randomise(module: torch.nn.Module, seed: int) -> None:
+def randomise(module: torch.nn.Module, seed: int) -> None:
+    """Weights far from their initial values, norms around 1."""
     generator = torch.Generator().manual_seed(seed)
     for name, parameter in module.named_parameters():
         noise = torch.randn(parameter.shape, generator=generator)

@@ -16,6 +16,7 @@ import msgspec
 __all__ = [
     "Chunk",
     "ChunkReply",
+    "ClassifyOptions",
     "Demand",
     "EmbedOptions",
     "EmbedReply",
@@ -23,8 +24,17 @@ __all__ = [
     "Lane",
     "LoadedModel",
     "ModelCard",
+    "Operation",
+    "Options",
+    "Output",
     "Priority",
+    "RankedDocument",
     "Render",
+    "Rendered",
+    "RerankMethod",
+    "RerankOptions",
+    "RerankReply",
+    "SparseRows",
     "StageTimes",
     "WorkerStatus",
     "decode_chunk",
@@ -32,10 +42,17 @@ __all__ = [
     "decode_reply",
     "decode_status",
     "encode",
+    "operation_of",
 ]
 
-Operation = Literal["embed"]
+Operation = Literal["embed", "rerank", "classify"]
 """What a request asks for. One word an operation, the same in routes, metrics and model cards."""
+
+Output = Literal["dense", "sparse", "multivector"]
+"""What embedding returns: a vector, weights of some words of the vocabulary, or a vector a token."""
+
+RerankMethod = Literal["", "cross_encoder", "cosine"]
+"""How a model ranks: it reads query and document together, or embeds them apart and compares; "" = it does not."""
 
 Priority = Literal["interactive", "default", "bulk"]
 """Which lane a chunk waits in."""
@@ -48,8 +65,8 @@ DType = Literal["float32", "float16", "int8", "binary"]
 - `binary`: one bit a number, most significant first, 1 = positive; value ~= (+1 or -1) * scale, scale = mean|v|.
 """
 
-VectorEncoding = Literal["json", "base64", "raw"]
-"""How a vector stands in a reply body: JSON numbers, a JSON string of base64, or the bare bytes."""
+Encoding = Literal["json", "base64", "raw", "msgpack"]
+"""How an item's result stands in a reply: JSON, a JSON string of base64, the bare bytes of numbers, or MessagePack."""
 
 
 class ErrorBody(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -62,17 +79,21 @@ class ErrorBody(msgspec.Struct, frozen=True, omit_defaults=True):
     retry_after_s: float | None = None
 
 
-class EmbedOptions(msgspec.Struct, frozen=True, array_like=True):
+class EmbedOptions(msgspec.Struct, frozen=True, array_like=True, tag="embed"):
     """What the caller wants of each vector. None means: as the model declares.
 
     Attributes:
-        dimensions: cut to this many numbers, then renormalise if `normalize` holds.
-        normalize: L2-normalise the final vector; None = as the model's own modules say.
+        dimensions: cut a dense vector to this many numbers, then renormalise if `normalize` holds.
+        normalize: L2-normalise the final dense vector; None = as the model's own modules say.
         truncate: True cuts a long text, False refuses it; None = the server's default.
         truncation_side: which end of a long text is dropped; None = the tokenizer's own.
         prompt_name: one of the model's own prompts, put in front of each text.
         prompt: literal text put in front of each text; excludes `prompt_name`.
-        dtype: how numbers are stored in the reply.
+        dtype: how numbers of dense vectors are stored in the reply.
+        outputs: what is returned, each once.
+        input_type: what the texts are, for models that treat queries and documents differently.
+        top_k: keep so many of the largest weights of a sparse vector.
+        threshold: keep the weights of a sparse vector that are larger.
     """
 
     dimensions: int | None = None
@@ -82,17 +103,70 @@ class EmbedOptions(msgspec.Struct, frozen=True, array_like=True):
     prompt_name: str | None = None
     prompt: str | None = None
     dtype: DType = "float32"
+    outputs: tuple[Output, ...] = ("dense",)
+    input_type: Literal["query", "document"] | None = None
+    top_k: int | None = None
+    threshold: float = 0.0
+
+
+class RerankOptions(msgspec.Struct, frozen=True, array_like=True, tag="rerank"):
+    """How relevant each item, a document, is to a query.
+
+    Attributes:
+        query: what the documents are ranked for.
+        raw_scores: the model's logits instead of what it declares to make of them.
+        truncate: True cuts a long document (never the query), False refuses it; None = the server's default.
+    """
+
+    query: str
+    raw_scores: bool = False
+    truncate: bool | None = None
+
+
+class ClassifyOptions(msgspec.Struct, frozen=True, array_like=True, tag="classify"):
+    """Which of some labels each item, a text, has.
+
+    Attributes:
+        raw_scores: the model's logits instead of probabilities.
+        top_k: only so many labels a text, the best; None = all.
+        truncate: True cuts a long text, False refuses it; None = the server's default.
+        labels: labels of the caller's own, judged by an NLI model; () = the model's.
+        hypothesis_template: the sentence in which a label of the caller's own stands for `{}`.
+        multi_label: judge each label of the caller's own alone, rather than as one of them.
+    """
+
+    raw_scores: bool = False
+    top_k: int | None = None
+    truncate: bool | None = None
+    labels: tuple[str, ...] = ()
+    hypothesis_template: str = "This example is {}."
+    multi_label: bool = False
+
+
+Options = EmbedOptions | RerankOptions | ClassifyOptions
+"""One kind an operation."""
+
+
+def operation_of(options: Options) -> Operation:
+    """The operation that options belong to."""
+    return options.__struct_config__.tag  # type: ignore[return-value]  # the tags are the operations
 
 
 class Render(msgspec.Struct, frozen=True, array_like=True):
-    """How the worker writes one item of the reply, so that the gateway only joins bytes.
+    """How the worker writes one item of one output of the reply, so that the gateway only joins bytes.
 
-    An item is `before + index + between + vector + after`, items are joined by `,`. With `encoding="raw"` the four
-    pieces are ignored and the vectors' bytes are concatenated. `index` is the item's place in the whole request and is
-    left out together with `between` when `has_index` is False.
+    An item is `before + index + between + result + after`, items are joined by `,`. With `encoding` "raw" or "msgpack"
+    the four pieces are ignored and the items' bytes are concatenated. `index` is the item's place in the whole request
+    and is left out together with `between` when `has_index` is False.
+
+    Results, by what they are:
+        dense: json a list of numbers, base64 and raw the row's bytes.
+        sparse: json `{"indices":[..],"values":[..]}`; raw all int32 indices of the chunk, then all float32 values.
+        scores: raw float32.
+        labels: json and msgpack a list of `{"label":..,"score":..}`, best first.
     """
 
-    encoding: VectorEncoding = "json"
+    encoding: Encoding = "json"
     before: bytes = b""
     has_index: bool = False
     between: bytes = b""
@@ -106,15 +180,14 @@ class Chunk(msgspec.Struct, frozen=True, array_like=True):
         request_id: the gateway's id of the request (also the X-Request-Id header).
         index: which chunk of the request this is, from 0.
         model: id of the base model, as in its model card.
-        operation: what to do.
-        options: the caller's options.
+        options: the caller's options; their kind says what to do.
         items: the items as the client sent them: one JSON or MessagePack array, never decoded by the gateway.
         items_format: which of the two.
         num_items: length of that array.
         first_item: place of its first item in the request.
         estimated_tokens: bytes / 4: for backlog only, the worker counts truly.
         reply_to: address of the gateway's inbox.
-        render: how to write the reply.
+        renders: how to write the reply, one for each output.
         deadline: Unix time in seconds after which nobody waits any more.
         tenant: who asks; "" without keys.
         priority: lane.
@@ -125,15 +198,14 @@ class Chunk(msgspec.Struct, frozen=True, array_like=True):
     request_id: str
     index: int
     model: str
-    operation: Operation
-    options: EmbedOptions
+    options: Options
     items: bytes
     items_format: Literal["json", "msgpack"]
     num_items: int
     first_item: int
     estimated_tokens: int
     reply_to: str
-    render: Render
+    renders: tuple[Render, ...]
     deadline: float
     tenant: str = ""
     priority: Priority = "default"
@@ -145,6 +217,11 @@ class Chunk(msgspec.Struct, frozen=True, array_like=True):
         """Same for a chunk published twice: makes a second reply harmless."""
         return f"{self.request_id}.{self.index}"
 
+    @property
+    def operation(self) -> Operation:
+        """What to do."""
+        return operation_of(self.options)
+
 
 class StageTimes(msgspec.Struct, frozen=True, array_like=True):
     """Where the time of a chunk went, in seconds: waiting, tokenising, waiting prepared for the device, on it."""
@@ -155,28 +232,40 @@ class StageTimes(msgspec.Struct, frozen=True, array_like=True):
     inference_s: float = 0.0
 
 
+class Rendered(msgspec.Struct, frozen=True, array_like=True):
+    """One output of a chunk.
+
+    Attributes:
+        body: the rendered items (see `Render`).
+        dimensions: numbers a vector.
+        scales: for int8 and binary, what decodes each vector; else empty.
+        lengths: of ragged outputs rendered raw, entries an item; else empty.
+    """
+
+    body: bytes
+    dimensions: int = 0
+    scales: list[float] = []
+    lengths: list[int] = []
+
+
 class ChunkReply(msgspec.Struct, frozen=True, array_like=True):
-    """The worker's answer to one chunk: rendered bytes, or one error.
+    """The worker's answer to one chunk: rendered outputs, or one error.
 
     Attributes:
         request_id, index: as in the chunk.
-        body: the rendered items (see `Render`); b"" with an error.
+        outputs: one for each of the chunk's renders; none with an error.
         num_tokens: tokens really run, a number an item, special tokens included, after truncation.
         truncated: whether each item was cut.
-        scales: for int8 and binary, what decodes each vector; else empty.
-        dimensions: numbers a vector.
         times: where the time went.
         profile: the tuning profile that served, "" for none.
-        error: set instead of a body; `param` names the item in the request's own numbering.
+        error: set instead of outputs; `param` names the item as `input[i]`, in the request's own numbering.
     """
 
     request_id: str
     index: int
-    body: bytes = b""
+    outputs: list[Rendered] = []
     num_tokens: list[int] = []
     truncated: list[bool] = []
-    scales: list[float] = []
-    dimensions: int = 0
     times: StageTimes = StageTimes()
     profile: str = ""
     error: ErrorBody | None = None
@@ -189,12 +278,15 @@ class ModelCard(msgspec.Struct, frozen=True, omit_defaults=True):
         id: name in requests.
         aliases: other names that mean the same model.
         operations: what it does.
-        dimensions: numbers a vector.
+        dimensions: numbers a dense vector; 0 = it has none.
         matryoshka_dimensions: lengths it was trained to be cut to; empty = it may not be cut.
         max_length: tokens, special tokens included.
         prompts: the model's own prompts by name.
         revision, source, licence: where it came from; "" where unknown.
         vocabulary_size: of its tokenizer.
+        outputs: what embedding can return.
+        labels: what classifying can return.
+        rerank_method: how it ranks.
     """
 
     id: str
@@ -208,6 +300,9 @@ class ModelCard(msgspec.Struct, frozen=True, omit_defaults=True):
     source: str = ""
     licence: str = ""
     vocabulary_size: int = 0
+    outputs: tuple[Output, ...] = ("dense",)
+    labels: tuple[str, ...] = ()
+    rerank_method: RerankMethod = ""
 
 
 class LoadedModel(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -260,27 +355,70 @@ class Lane(msgspec.Struct, frozen=True):
     priority: Priority = "default"
 
 
+class SparseRows(msgspec.Struct):
+    """Sparse vectors, one after another.
+
+    Attributes:
+        lengths: entries a row.
+        indices: int32, little-endian, ascending in each row.
+        values: float32, little-endian.
+    """
+
+    lengths: list[int]
+    indices: bytes
+    values: bytes
+
+
 class EmbedReply(msgspec.Struct, omit_defaults=True):
     """The native reply of /v1/embed in MessagePack: one matrix, not a list of lists.
 
     Attributes:
         model: the model that answered.
-        dtype, shape, data: the matrix, row-major, little-endian (see `DType`); for binary, shape counts bits.
-        scales: for int8 and binary, a number a row.
         num_tokens, truncated: an entry a row.
+        dtype, shape, data: the dense matrix, row-major, little-endian (see `DType`); for binary, shape counts bits.
+            Without a dense output, shape is (0, 0).
+        scales: for int8 and binary, a number a row.
         times: `queue_ms`, `tokenize_ms`, `batch_ms`, `inference_ms`, `total_ms`.
+        sparse: the sparse vectors, if asked for.
     """
 
     model: str
-    dtype: DType
-    shape: tuple[int, int]
-    data: bytes
     num_tokens: list[int]
     truncated: list[bool]
+    dtype: DType = "float32"
+    shape: tuple[int, int] = (0, 0)
+    data: bytes = b""
     scales: list[float] = []
     times: dict[str, float] = {}
     request_id: str = ""
     profile: str = ""
+    sparse: SparseRows | None = None
+
+
+class RankedDocument(msgspec.Struct):
+    """A document's place in the request, and its relevance."""
+
+    index: int
+    relevance_score: float
+
+
+class RerankReply(msgspec.Struct):
+    """The native reply of /v1/rerank, as far as a client needs it.
+
+    Attributes:
+        method: how the model ranks.
+        results: most relevant first.
+        num_tokens, truncated: an entry a document, in the request's order.
+        times: as in `EmbedReply`.
+    """
+
+    model: str
+    method: RerankMethod
+    results: list[RankedDocument]
+    num_tokens: list[int]
+    truncated: list[bool]
+    times: dict[str, float] = {}
+    request_id: str = ""
 
 
 _encoder = msgspec.msgpack.Encoder()

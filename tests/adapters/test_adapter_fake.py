@@ -59,9 +59,9 @@ def test_through_the_fake_runtime() -> None:
     adapter = open_adapter(spec)
     session = FakeRuntime().load(spec, RuntimeOptions())
     texts = ["one", "two", "three"]
-    together = adapter.finish(session.run(adapter.collate(adapter.prepare(texts, PLAIN))), PLAIN)
+    (together,) = adapter.finish(session.run(adapter.collate(adapter.prepare(texts, PLAIN))), PLAIN)
     alone = [
-        adapter.finish(session.run(adapter.collate(adapter.prepare([text], PLAIN))), PLAIN).data[0] for text in texts
+        adapter.finish(session.run(adapter.collate(adapter.prepare([text], PLAIN))), PLAIN)[0].data[0] for text in texts
     ]
     np.testing.assert_array_equal(together.data, np.stack(alone))
     np.testing.assert_allclose(np.linalg.norm(together.data.astype(np.float64), axis=1), 1, rtol=1e-5)

@@ -61,7 +61,7 @@ def embed(
         for module in list(reference)[2:]:
             pooled = module(pooled)
         rows.append(pooled["sentence_embedding"][0].numpy())
-    return np.asarray(adapter.finish({"dense": np.stack(rows)}, options).data)
+    return np.asarray(adapter.finish({"dense": np.stack(rows)}, options)[0].data)
 
 
 def assert_close(ours: npt.NDArray[Any], theirs: npt.NDArray[Any]) -> None:

@@ -39,7 +39,7 @@ def raw(is_normalized: bool) -> npt.NDArray[np.float32]:
 
 
 def finish(adapter: Adapter, raw: npt.NDArray[Any], **options: Any) -> Vectors:
-    return adapter.finish({"dense": raw}, EmbedOptions(**options))
+    return adapter.finish({"dense": raw}, EmbedOptions(**options))[0]
 
 
 def unit(rows: npt.NDArray[Any]) -> npt.NDArray[Any]:

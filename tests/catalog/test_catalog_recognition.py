@@ -266,7 +266,7 @@ def test_a_key_that_the_user_vouches_for_is_let_through(copy_of: Callable[..., P
     ("type_", "key"),
     [
         ("sentence_transformers.models.LSTM", "[2].type"),
-        ("sentence_transformers.sparse_encoder.models.SpladePooling", "[2].type"),
+        ("sentence_transformers.sparse_encoder.models.SpladePooling", "type"),
         ("my_code.Dense", "[2].type"),
         ("sentence_transformers.models.Pooling", "type"),
     ],

@@ -46,7 +46,7 @@ async def test_dtypes(url: str, connect, dtype: str, likeness: float):
 async def test_models_and_health(url: str, connect):
     client = connect(url)
     (model,) = await client.models()
-    assert (model.state, model.dimensions, model.operations) == ("ready", 8, ("embed",))
+    assert (model.state, model.dimensions, model.operations) == ("ready", 8, ("embed", "rerank", "classify"))
     assert (await client.health()).is_ready
     assert (await client.embed("x")).model == model.id
 
@@ -71,3 +71,37 @@ def test_the_command_line(url: str):
         assert command.process.wait(30) == 0
     with running("models", "list", "--url", url, "--json") as command:
         assert command.process.wait(30) == 0
+
+
+async def test_a_split_ranking_equals_a_whole_one(url: str, connect):
+    whole = await connect(url).rerank("which one", TEXTS)
+    client = connect(url, batch_items=32)
+    split = await client.rerank("which one", TEXTS, top_n=5)
+    assert (split.model, split.method) == ("small", "cross_encoder")
+    np.testing.assert_array_equal(split.scores, whole.scores)
+    np.testing.assert_array_equal(split.order, whole.order[:5])
+    assert len(np.unique(split.scores)) == len(TEXTS)
+    assert [score for _, score in split.best] == sorted(split.scores.tolist(), reverse=True)[:5]
+    assert len(split.num_tokens) == len(split.truncated) == len(TEXTS)
+    with pytest.raises(shoal.InvalidRequest) as caught:
+        await client.rerank("which one", ["a", 5])
+    assert caught.value.param == "documents[1]"
+    with pytest.raises(shoal.InvalidRequest) as caught:
+        await client.rerank("which one", [])
+    assert caught.value.param == "documents"
+
+
+async def test_sparse_vectors_beside_dense_ones(url: str, connect):
+    client = connect(url, batch_items=32)
+    dense = await client.embed(TEXTS)
+    both = await client.embed(TEXTS, outputs=["dense", "sparse"])
+    np.testing.assert_array_equal(both.vectors, dense.vectors)
+    assert dense.sparse is None
+    sparse = both.sparse
+    assert len(sparse) == len(TEXTS)
+    assert sparse.lengths.sum() == len(sparse.indices) == len(sparse.values)
+    for place in (0, 31, 32, 399):
+        only = (await client.embed(TEXTS[place], outputs=["sparse"])).sparse
+        for ours, alone in zip(sparse[place], only[0], strict=True):
+            np.testing.assert_array_equal(ours, alone)
+    assert (await client.embed(TEXTS[:40], outputs=["sparse"], top_k=1)).sparse.lengths.tolist() == [1] * 40

@@ -6,6 +6,7 @@ import dataclasses
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import numpy as np
@@ -13,6 +14,7 @@ import numpy.typing as npt
 import pytest
 
 from e2e.running import MODEL, Running, serving
+from tiny_heads import TinyHead
 from tiny_models import TinyModel
 
 TINY = {
@@ -23,6 +25,15 @@ TINY = {
     "tiny-prompts": TinyModel(
         "xlm-roberta", prompts=(("query", "query: "), ("document", "passage: ")), include_prompt=False
     ),
+}
+
+HEADS = {
+    "tiny-cross": TinyHead("roberta", "cross"),
+    "tiny-two": TinyHead("bert", "cross", num_labels=2),
+    "tiny-identity": TinyHead("distilbert", "cross", activation="Identity"),
+    "tiny-classes": TinyHead("distilbert", num_labels=3, labels=("bad", "fair", "good")),
+    "tiny-nli": TinyHead("mpnet", num_labels=3, labels=("contradiction", "neutral", "entailment")),
+    "tiny-sparse": TinyHead("bert", "sparse"),
 }
 
 
@@ -42,19 +53,32 @@ class Fleet:
         assert [row["index"] for row in data] == list(range(len(data)))
         return np.array([row["embedding"] for row in data], dtype=np.float32)
 
+    def ask(self, route: str, model: str, **fields: object) -> dict[str, Any]:
+        """The reply of a native route."""
+        reply = httpx.post(self.url + route, json={"model": model, **fields}, timeout=60)
+        assert reply.status_code == 200, reply.text
+        body: dict[str, Any] = reply.json()
+        return body
+
     def post(self, model: str, texts: object, route: str = "/v1/embeddings", **fields: object) -> httpx.Response:
         return httpx.post(self.url + route, json={"model": model, "input": texts, **fields}, timeout=60)
 
 
 @pytest.fixture(scope="session")
 def fleet(
-    tmp_path_factory: pytest.TempPathFactory, tiny_model: Callable[[TinyModel], Path], demo_directory: Path
+    tmp_path_factory: pytest.TempPathFactory,
+    tiny_model: Callable[[TinyModel], Path],
+    tiny_head: Callable[[TinyHead], Path],
+    demo_directory: Path,
 ) -> Iterator[Fleet]:
     root = tmp_path_factory.mktemp("models")
     directories = {MODEL: demo_directory}
     for name, recipe in TINY.items():
         directories[name] = root / name
         shutil.copytree(tiny_model(recipe), root / name)
+    for name, head in HEADS.items():
+        directories[name] = root / name
+        shutil.copytree(tiny_head(head), root / name)
     with serving(MODEL, "--models-directory", str(root)) as (server, url):
         yield Fleet(url, server, directories)
 

@@ -21,6 +21,7 @@ from shoal.types import (
     LoadedModel,
     ModelCard,
     Render,
+    Rendered,
     StageTimes,
     WorkerStatus,
     decode_chunk,
@@ -155,11 +156,9 @@ def answer(chunk: Chunk) -> ChunkReply:
     return ChunkReply(
         request_id=chunk.request_id,
         index=chunk.index,
-        body=render(rows, chunk.render, chunk.first_item),
+        outputs=[Rendered(render(rows, chunk.renders[0], chunk.first_item), dimensions, scales)],
         num_tokens=[min(count, max_length) for count in counts],
         truncated=[count > max_length for count in counts],
-        scales=scales,
-        dimensions=dimensions,
         times=TIMES,
     )
 

@@ -86,7 +86,6 @@ class Station:
         chunk = Chunk(
             request_id=f"request-{self._num_asked}",
             index=0,
-            operation="embed",
             options=options or EmbedOptions(),
             items=body,
             estimated_tokens=len(body) // 4,
@@ -96,7 +95,7 @@ class Station:
                 "items_format": "json",
                 "num_items": 1 if isinstance(items, bytes) else len(items),
                 "first_item": 0,
-                "render": Render("raw"),
+                "renders": (Render("raw"),),
                 "deadline": time.time() + 60,
                 **fields,
             },
@@ -131,7 +130,7 @@ class Station:
 
 def vectors(reply: ChunkReply, dtype: str = "<f4") -> npt.NDArray[Any]:
     assert reply.error is None, reply.error
-    return np.frombuffer(reply.body, dtype).reshape(len(reply.num_tokens), -1)
+    return np.frombuffer(reply.outputs[0].body, dtype).reshape(len(reply.num_tokens), -1)
 
 
 def expected(*items: str | list[int], spec: Any = SPEC) -> npt.NDArray[np.float32]:

@@ -12,7 +12,7 @@ from worker.station import SPEC
 from worker.test_work import model
 
 MODEL = model(CostModel(0.01, 1e-5))
-CHUNK = Chunk("r", 0, SPEC.id, "embed", EmbedOptions(), b"", "json", 1, 0, 0, "", Render(), deadline=1e9)
+CHUNK = Chunk("r", 0, SPEC.id, EmbedOptions(), b"", "json", 1, 0, 0, "", (Render(),), deadline=1e9)
 
 
 def batch(num_tokens: int) -> Batch:

@@ -15,29 +15,29 @@ OPENAI = {"before": b'{"object":"embedding","index":', "between": b',"embedding"
 
 
 def test_json_reads_back_as_the_same_float32_with_indices_of_the_request() -> None:
-    body = render(Vectors(FLOATS, 7), Render("json", **OPENAI), first_item=40)
+    body = render(Vectors(FLOATS, 7), Render("json", **OPENAI), first_item=40).body
     items = json.loads(b"[" + body + b"]")
     assert [item["index"] for item in items] == [40, 41, 42, 43, 44]
     np.testing.assert_array_equal(np.array([item["embedding"] for item in items], np.float32), FLOATS)
 
 
 def test_base64_is_little_endian_bytes_of_each_row() -> None:
-    body = render(Vectors(FLOATS, 7), Render("base64", **OPENAI), first_item=0)
+    body = render(Vectors(FLOATS, 7), Render("base64", **OPENAI), first_item=0).body
     rows = [base64.b64decode(item["embedding"]) for item in json.loads(b"[" + body + b"]")]
     np.testing.assert_array_equal(np.array([np.frombuffer(row, "<f4") for row in rows]), FLOATS)
 
 
 @pytest.mark.parametrize("data", [FLOATS, FLOATS.astype(np.float16), np.arange(10, dtype=np.int8).reshape(5, 2)])
 def test_raw_is_the_matrix_and_json_its_numbers(data: np.ndarray) -> None:
-    assert render(Vectors(data, 7), Render("raw", b"ignored"), first_item=3) == data.tobytes()
-    rows = json.loads(b"[" + render(Vectors(data, 7), Render("json"), first_item=0) + b"]")
+    assert render(Vectors(data, 7), Render("raw", b"ignored"), first_item=3).body == data.tobytes()
+    rows = json.loads(b"[" + render(Vectors(data, 7), Render("json"), first_item=0).body + b"]")
     np.testing.assert_array_equal(np.array(rows, data.dtype), data)
 
 
 def test_rows_that_are_a_view_are_rendered_as_they_look() -> None:
-    rows = json.loads(b"[" + render(Vectors(FLOATS[::2, :3], 3), Render(before=b'{"v":', after=b"}"), 0) + b"]")
+    rows = json.loads(b"[" + render(Vectors(FLOATS[::2, :3], 3), Render(before=b'{"v":', after=b"}"), 0).body + b"]")
     np.testing.assert_array_equal(np.array([row["v"] for row in rows], np.float32), FLOATS[::2, :3])
 
 
 def test_a_lone_vector_of_one_number_is_an_item_like_any_other() -> None:
-    assert render(Vectors(np.array([[0.5]], np.float32), 1), Render(), 0) == b"[0.5]"
+    assert render(Vectors(np.array([[0.5]], np.float32), 1), Render(), 0).body == b"[0.5]"

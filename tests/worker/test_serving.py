@@ -17,7 +17,7 @@ async def test_a_lone_request_runs_at_once(station: Any) -> None:
     one = await station(fake={"a_s": 0.02})
     reply = await one.ask(["hello"])
     np.testing.assert_array_equal(vectors(reply), expected("hello"))
-    assert (reply.num_tokens, reply.truncated, reply.dimensions) == ([2], [False], 8)
+    assert (reply.num_tokens, reply.truncated, reply.outputs[0].dimensions) == ([2], [False], 8)
     assert reply.times.inference_s >= 0.02
     assert reply.times.batch_s < 0.02
     assert one.worker.sidecar.num_batches == 1
@@ -73,16 +73,16 @@ async def test_requests_with_different_options_share_a_batch(station: Any) -> No
         one.ask(["hello"], EmbedOptions(dtype="float16"), model=nested.id),
         one.ask(["hello"], EmbedOptions(dtype="int8"), model=nested.id),
         one.ask(["hello"], EmbedOptions(dtype="binary"), model=nested.id),
-        one.ask(["hello"], model=nested.id, first_item=9, render=openai),
+        one.ask(["hello"], model=nested.id, first_item=9, renders=(openai,)),
     )
     assert one.worker.sidecar.num_batches == 1
     np.testing.assert_array_equal(vectors(replies[0]), whole)
     cut = whole[:, :4] / np.linalg.norm(whole[:, :4])
     np.testing.assert_allclose(vectors(replies[1]), cut, atol=1e-6)
     np.testing.assert_allclose(vectors(replies[2], "<f2"), whole, atol=1e-3)
-    np.testing.assert_allclose(vectors(replies[3], "i1") * replies[3].scales[0], whole, atol=0.01)
+    np.testing.assert_allclose(vectors(replies[3], "i1") * replies[3].outputs[0].scales[0], whole, atol=0.01)
     np.testing.assert_array_equal(np.unpackbits(vectors(replies[4], "u1")), (whole > 0)[0])
-    item = json.loads(replies[5].body)
+    item = json.loads(replies[5].outputs[0].body)
     assert item["index"] == 9
     np.testing.assert_array_equal(np.frombuffer(base64.b64decode(item["embedding"]), "<f4"), whole[0])
 

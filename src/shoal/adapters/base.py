@@ -13,23 +13,27 @@ import numpy as np
 import numpy.typing as npt
 
 from shoal.runtimes.base import Arrays, Features
-from shoal.types import EmbedOptions
+from shoal.types import Options
 
-__all__ = ["Adapter", "Prepared", "Vectors"]
+__all__ = ["Adapter", "Finished", "Labels", "Prepared", "Scores", "SparseVectors", "Vectors"]
 
 
 class Prepared(msgspec.Struct, frozen=True):
-    """One item, ready for the device.
+    """A text or a pair of texts, ready for the device; as a rule one an item.
 
     Attributes:
         token_ids: int32 [num_tokens], special tokens included, after truncation.
         pool_from: leading tokens that pooling leaves out.
         was_truncated: whether text was cut away.
+        token_type_ids: int32 [num_tokens], None = all zero.
+        is_shared: whether it belongs to no item of its own, as the query to which documents are compared.
     """
 
     token_ids: npt.NDArray[np.int32]
     pool_from: int = 0
     was_truncated: bool = False
+    token_type_ids: npt.NDArray[np.int32] | None = None
+    is_shared: bool = False
 
     @property
     def cost(self) -> int:
@@ -51,19 +55,51 @@ class Vectors(msgspec.Struct, frozen=True):
     scales: npt.NDArray[np.float32] | None = None
 
 
+class SparseVectors(msgspec.Struct, frozen=True):
+    """Finished sparse vectors of some items, one after another.
+
+    Attributes:
+        lengths: int32 [num_items], entries of each.
+        indices: int32 [sum of lengths], ascending in each item.
+        values: float32 [sum of lengths], none of them zero.
+    """
+
+    lengths: npt.NDArray[np.int32]
+    indices: npt.NDArray[np.int32]
+    values: npt.NDArray[np.float32]
+
+
+class Scores(msgspec.Struct, frozen=True):
+    """float32 [num_items]: how relevant each is."""
+
+    values: npt.NDArray[np.float32]
+
+
+class Labels(msgspec.Struct, frozen=True):
+    """For each item its labels and their scores, best first."""
+
+    ranked: list[list[tuple[str, float]]]
+
+
+Finished = Vectors | SparseVectors | Scores | Labels
+
+
 class Adapter(Protocol):
     """prepare (CPU) -> run (device, elsewhere) -> finish (CPU)."""
 
-    def check(self, options: EmbedOptions) -> None:
+    def check(self, options: Options) -> None:
         """Refuse options that this model cannot honour, before any work.
 
         Raises:
+            UnsupportedOperation: the model does not do this.
             InvalidRequest: names the field, the value and what is allowed.
         """
         ...
 
-    def prepare(self, items: Sequence[str | list[int]], options: EmbedOptions, first_item: int = 0) -> list[Prepared]:
-        """Texts, or token ids of the model's own vocabulary, to device-ready items, in order.
+    def prepare(self, items: Sequence[str | list[int]], options: Options, first_item: int = 0) -> list[Prepared]:
+        """Texts, or token ids of the model's own vocabulary, to what the device runs, in order.
+
+        Every item takes equally many; those of one stand together.
 
         Raises:
             InvalidRequest: an item is unusable; `param` is `input[first_item + i]`.
@@ -72,11 +108,11 @@ class Adapter(Protocol):
         ...
 
     def collate(self, items: Sequence[Prepared]) -> Features:
-        """Items to one ragged batch."""
+        """Items, of whatever operations, to one ragged batch."""
         ...
 
-    def finish(self, raw: Arrays, options: EmbedOptions) -> Vectors:
-        """Rows of raw output to vectors: cut, renormalise, quantise. All rows share the options.
+    def finish(self, raw: Arrays, options: Options) -> tuple[Finished, ...]:
+        """The raw rows of all that `prepare` made of some items, to what the caller wants, one for each output.
 
         Raises:
             InternalError: a row is not finite or has no length; names the row.

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from shoal.adapters.tokenizing import Ids
+from shoal.adapters.tokenizing import Ids, PairLayout
 from shoal.catalog.spec import Tokenization
 from shoal.runtimes.fake import FAULT_IDS, FIRST_ORDINARY_ID
 
@@ -28,6 +28,7 @@ class FakeTokenizer:
     prefix: Ids = []
     suffix: Ids = []
     num_special = 0
+    pair = PairLayout()
 
     def __init__(self, tokenization: Tokenization) -> None:
         """Takes what its real sibling takes, and needs none of it."""

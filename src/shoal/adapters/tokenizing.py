@@ -7,6 +7,7 @@ number of threads may use it at once.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Protocol, cast
 
@@ -17,11 +18,41 @@ import tokenizers
 from tokenizers import normalizers
 
 from shoal.catalog.spec import Tokenization
-from shoal.errors import ModelRefused
+from shoal.errors import ModelRefused, UnsupportedOperation
 
-__all__ = ["Ids", "TextTokenizer", "Tokenizer"]
+__all__ = ["Ids", "PairLayout", "TextTokenizer", "Tokenizer"]
 
 Ids = list[int]
+
+
+class PairLayout(msgspec.Struct, frozen=True):
+    """The special tokens around and between two texts.
+
+    Attributes:
+        prefix, middle, suffix: ids in front of, between and behind them.
+        middle_types, suffix_type, second_type: token types of all that is not type 0; those of `middle` one by one.
+    """
+
+    prefix: Ids = []
+    middle: Ids = []
+    suffix: Ids = []
+    middle_types: Ids = []
+    second_type: int = 0
+    suffix_type: int = 0
+
+    @property
+    def num_special(self) -> int:
+        return len(self.prefix) + len(self.middle) + len(self.suffix)
+
+    def join(self, first: Ids, second: Ids) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
+        """Token ids and token types of a pair: int32 [num_tokens] each."""
+        ids = np.array([*self.prefix, *first, *self.middle, *second, *self.suffix], np.int32)
+        types = np.zeros_like(ids)
+        start = len(self.prefix) + len(first) + len(self.middle)
+        types[start - len(self.middle) : start] = self.middle_types
+        types[start : start + len(second)] = self.second_type
+        types[start + len(second) :] = self.suffix_type
+        return ids, types
 
 
 class Tokenizer(Protocol):
@@ -30,11 +61,19 @@ class Tokenizer(Protocol):
     Attributes:
         prefix, suffix: ids in front of and behind a text.
         num_special: how many they are together.
+        pair: the same for two texts.
     """
 
     prefix: Ids
     suffix: Ids
     num_special: int
+
+    @property
+    def pair(self) -> PairLayout:
+        """Raises:
+        UnsupportedOperation: the tokenizer does not say how two texts are put together.
+        """
+        ...
 
     def encode(self, texts: Sequence[str]) -> list[Ids]:
         """Ids of each text, without special tokens and however long. Lets other threads run meanwhile.
@@ -56,6 +95,11 @@ class TextTokenizer:
         self._tokenizer = _load(tokenization)
         self.prefix, self.suffix = _special_ids(self._tokenizer, tokenization.file)
         self.num_special = len(self.prefix) + len(self.suffix)
+
+    @cached_property
+    def pair(self) -> PairLayout:
+        """Found out with two texts."""
+        return _pair_layout(self._tokenizer)
 
     def encode(self, texts: Sequence[str]) -> list[Ids]:
         encodings = self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)
@@ -96,3 +140,28 @@ def _special_ids(tokenizer: tokenizers.Tokenizer, file: str) -> tuple[Ids, Ids]:
     if not bare or full.ids[start : start + len(bare)] != bare or any(full.type_ids):
         raise ModelRefused("tokenizer.json: post_processor does more than put tokens around a text.", param=file)
     return full.ids[:start], full.ids[start + len(bare) :]
+
+
+def _pair_layout(tokenizer: tokenizers.Tokenizer) -> PairLayout:
+    first, second = (tokenizer.encode(text, add_special_tokens=False).ids for text in _PAIR)
+    full = tokenizer.encode(*_PAIR)
+    ids, types = full.ids, full.type_ids
+    places = [place for place, is_special in enumerate(full.special_tokens_mask) if not is_special]
+    start = places[0] if places else 0
+    end = places[-1] + 1 if places else 0
+    middle = start + len(first), end - len(second)
+    text_types = {*types[: middle[0]]}, {*types[middle[1] : end]}, {*types[end:]} or {0}
+    is_plain = text_types[0] == {0} and len(text_types[1]) == len(text_types[2]) == 1
+    if ids[start : middle[0]] != first or ids[middle[1] : end] != second or middle[0] > middle[1] or not is_plain:
+        raise UnsupportedOperation("The model's tokenizer.json does not say how two texts are put together.")
+    return PairLayout(
+        prefix=ids[:start],
+        middle=ids[middle[0] : middle[1]],
+        suffix=ids[end:],
+        middle_types=types[middle[0] : middle[1]],
+        second_type=text_types[1].pop(),
+        suffix_type=text_types[2].pop(),
+    )
+
+
+_PAIR = ("a", "b")

@@ -114,6 +114,7 @@ _HARMLESS = frozenset(
         "xla_device",
         "model_name",
         "sentence_transformers",
+        "sbert_ce_default_activation_function",
     )
 )
 """Keys without effect on the last hidden states at inference: training, other heads, bookkeeping.

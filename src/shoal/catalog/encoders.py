@@ -23,6 +23,7 @@ class Encoder(msgspec.Struct, frozen=True):
 
     Attributes:
         width: of token states.
+        raw: config.json as it stands, for what lies behind the encoder; {} where there is none.
     """
 
     family: str
@@ -32,10 +33,11 @@ class Encoder(msgspec.Struct, frozen=True):
     vocabulary_size: int
     width: int
     weights_prefix: str = ""
+    raw: dict[str, Any] = {}
 
 
-def read_transformer(files: ModelFiles, folder: str) -> Encoder:
-    """The encoder in a subdirectory ("" or "0_Transformer/").
+def read_transformer(files: ModelFiles, folder: str, task: str) -> Encoder:
+    """The encoder in a subdirectory ("" or "0_Transformer/"), of a model that is for `task`.
 
     Raises:
         MissingFile: names the file.
@@ -53,6 +55,7 @@ def read_transformer(files: ModelFiles, folder: str) -> Encoder:
         default_class=raw.get("tokenizer_class") or own_class,
         fixed_class=own_class if family.fixes_tokenizer else "",
         max_positions=family.max_positions(config),
+        task=task,
     )
     return Encoder(
         family=family.name,
@@ -62,4 +65,5 @@ def read_transformer(files: ModelFiles, folder: str) -> Encoder:
         tokenization=tokenization,
         vocabulary_size=vocabulary_size,
         width=int(config[family.hidden_size_key]),
+        raw=raw,
     )

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from shoal.catalog.spec import ModelSpec, Normalize, Pooling, Tokenization
+from shoal.catalog.spec import Classifier, ModelSpec, Normalize, Pooling, Sparse, Tokenization
 
 __all__ = ["fake_spec"]
 
 
 def fake_spec(id: str, dimensions: int = 8, max_length: int = 512) -> ModelSpec:
-    """A model of family `fake`: its vectors depend on its token ids only, see `runtimes.fake`."""
+    """A model of family `fake`: what it says depends on token ids only, see `runtimes.fake`. It can do everything."""
     return ModelSpec(
         id=id,
         directory="",
@@ -18,6 +18,8 @@ def fake_spec(id: str, dimensions: int = 8, max_length: int = 512) -> ModelSpec:
         tokenization=Tokenization(file="", max_length=max_length),
         modules=(Pooling(("mean",)), Normalize()),
         dimensions=dimensions,
+        sparse=Sparse((), "", ""),
+        classifier=Classifier((), labels=("relevant",), function="sigmoid", is_ranker=True),
         source="fake",
         vocabulary_size=2**31 - 1,
     )

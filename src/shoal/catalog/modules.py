@@ -15,7 +15,7 @@ from shoal.catalog.spec import Dense, Module, Normalize, Pooling, PoolingMode
 from shoal.catalog.weights import pickled, require_shape, tensor_shapes
 from shoal.errors import ModelRefused
 
-__all__ = ["Chain", "read_modules"]
+__all__ = ["Chain", "Task", "build_modules", "read_chain", "read_splade"]
 
 _FILE = "modules.json"
 _PACKAGE = "sentence_transformers."
@@ -23,7 +23,8 @@ _NO_MODULES = (
     "Without it nothing says how tokens are pooled, and that is never guessed. Save the model with "
     "sentence-transformers, or state `pooling` in a shoal.yaml beside its files."
 )
-ModuleChain = tuple[Module, ...]
+Task = Literal["feature-extraction", "fill-mask", "sequence-classification"]
+"""What a model's Transformer module gives, in sentence-transformers' words: token states, words, labels."""
 
 
 class Chain(msgspec.Struct, frozen=True):
@@ -32,19 +33,21 @@ class Chain(msgspec.Struct, frozen=True):
     Attributes:
         first: what the first one is: Transformer or StaticEmbedding.
         folder: where it lies: "" or "0_Transformer/".
-        build: from the first one's width, which its own files state, to (modules that follow, dimensions).
+        task: what the model is for.
+        rest: (kind, folder) of the modules that follow.
     """
 
     first: str
     folder: str
-    build: Callable[[int], tuple[ModuleChain, int]]
+    task: Task
+    rest: tuple[tuple[str, str], ...] = ()
 
 
-def read_modules(files: ModelFiles) -> Chain:
-    """The first module and those that follow.
+def read_chain(files: ModelFiles) -> Chain:
+    """modules.json, its order checked.
 
     Raises:
-        MissingFile, ModelRefused: modules.json is missing or not understood.
+        MissingFile, ModelRefused: it is missing or not understood.
     """
     rows = files.json(_FILE, _NO_MODULES)
     if not isinstance(rows, list) or not rows or not all(isinstance(row, dict) for row in rows):
@@ -55,30 +58,71 @@ def read_modules(files: ModelFiles) -> Chain:
         raise refusal(
             _FILE, "[0].type", f"is {rows[0]['type']!r}; the first module must be one of {', '.join(_FIRST)}."
         )
-    wanted = _FIRST[kinds[0]]
-    if kinds[1 : 1 + len(wanted)] != wanted or any(kind in (*_FIRST, "Pooling") for kind in kinds[1 + len(wanted) :]):
-        raise refusal(_FILE, "type", f"must name {', then '.join([kinds[0], *wanted])}, then others.")
-    steps = [(kind, folder) for kind, folder in zip(kinds, folders, strict=True) if kind in _READERS]
-
-    def build(width: int) -> tuple[ModuleChain, int]:
-        # A static table has no Pooling of its own: it is the mean of its rows.
-        modules: list[Module] = [] if wanted else [Pooling(("mean",))]
-        for kind, folder in steps:
-            module, width = _READERS[kind](files, folder, width)
-            modules.append(module)
-        return tuple(modules), width
-
-    return Chain(kinds[0], folders[0], build)
+    first = _FIRST[kinds[0]]
+    rest = tuple((kind, folder) for kind, folder in zip(kinds[1:], folders[1:], strict=True) if kind != "Dropout")
+    task = _task(first, [kind for kind, _ in rest])
+    if task is None or any(kind in _FIRST for kind in kinds[1:]):
+        raise refusal(
+            _FILE,
+            "type",
+            f"is {' then '.join(kinds)}; understood are StaticEmbedding then others, Transformer then Pooling then "
+            "others, Transformer then SpladePooling, and Transformer alone.",
+        )
+    return Chain(first, folders[0], task, rest)
 
 
-_FIRST: dict[str, list[str]] = {"Transformer": ["Pooling"], "StaticEmbedding": []}
-"""First modules, and what must follow each at once."""
+def _task(first: str, kinds: list[str]) -> Task | None:
+    """What modules in this order are for, None if that is not understood."""
+    poolings = [kind for kind in kinds if kind.endswith("Pooling")]
+    if first == "StaticEmbedding":
+        return None if poolings else "feature-extraction"
+    if not kinds:
+        return "sequence-classification"
+    if kinds == ["SpladePooling"]:
+        return "fill-mask"
+    return "feature-extraction" if poolings == ["Pooling"] == kinds[:1] else None
+
+
+def build_modules(files: ModelFiles, chain: Chain, width: int) -> tuple[tuple[Module, ...], int]:
+    """The modules behind a first one of that width, and the numbers of a vector after them.
+
+    Raises:
+        MissingFile, ModelRefused: a module's folder is not understood.
+    """
+    # A static table has no Pooling of its own: it is the mean of its rows.
+    modules: list[Module] = [Pooling(("mean",))] if chain.first == "StaticEmbedding" else []
+    for kind, folder in chain.rest:
+        module, width = _READERS[kind](files, folder, width)
+        modules.append(module)
+    return tuple(modules), width
+
+
+def read_splade(files: ModelFiles, folder: str) -> dict[str, Any]:
+    """The config of a SpladePooling.
+
+    Raises:
+        MissingFile, ModelRefused: it is missing or not understood.
+    """
+    file = folder + "config.json"
+    content = files.object(file)
+    files.refuse_unknown(file, content, _SPLADE_KEYS)
+    for key, allowed in (("pooling_strategy", ("max", "sum")), ("activation_function", ("relu", "log1p_relu"))):
+        if content.get(key, allowed[0]) not in allowed:
+            raise refusal(file, key, f"is {content[key]!r}; understood: {', '.join(allowed)}.")
+    return content
+
+
+_SPLADE_KEYS = frozenset(
+    ("pooling_strategy", "activation_function", "embedding_dimension", "word_embedding_dimension", "chunk_size")
+)
+_FIRST = {"Transformer": "Transformer", "MLMTransformer": "Transformer", "StaticEmbedding": "StaticEmbedding"}
+"""First modules; the second is an older name of the first."""
 
 
 def _kind(position: int, row: dict[str, Any]) -> str:
     full = str(row.get("type", ""))
     kind = full.rsplit(".", 1)[-1]
-    known = (*_FIRST, "Dropout", *_READERS)
+    known = (*_FIRST, "Dropout", "SpladePooling", *_READERS)
     if not full.startswith(_PACKAGE) or kind not in known:
         raise refusal(_FILE, f"[{position}].type", f"is {full!r}; known are {', '.join(known)} of {_PACKAGE}*")
     if row.get("kwargs"):

@@ -3,22 +3,42 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
-from shoal.catalog.encoders import read_transformer
+from shoal.catalog.encoders import Encoder, read_transformer
 from shoal.catalog.entries import ENTRY_FILE, Entry, load_entry
 from shoal.catalog.files import ModelFiles, refusal
-from shoal.catalog.modules import Chain, read_modules
-from shoal.catalog.spec import ModelSpec, Module, Normalize, Pooling
+from shoal.catalog.heads import read_classifier, read_sparse
+from shoal.catalog.modules import Chain, Task, build_modules, read_chain, read_splade
+from shoal.catalog.spec import Classifier, ModelSpec, Module, Normalize, Pooling, Sparse
 from shoal.catalog.static import read_static
 
 __all__ = ["recognize"]
 
+_CONFIG = "config.json"
+_MODULES = "modules.json"
 _PROMPTS = "config_sentence_transformers.json"
 _PROMPT_KEYS = frozenset(
-    ("__version__", "prompts", "default_prompt_name", "similarity_fn_name", "model_type", "requirements")
+    (
+        "__version__",
+        "prompts",
+        "default_prompt_name",
+        "similarity_fn_name",
+        "model_type",
+        "requirements",
+        "activation_fn",
+    )
 )
+_KINDS: dict[Task, str] = {
+    "feature-extraction": "SentenceTransformer",
+    "fill-mask": "SparseEncoder",
+    "sequence-classification": "CrossEncoder",
+}
+"""sentence-transformers' class of each task."""
+
+Json = dict[str, Any]
 
 
 def recognize(
@@ -39,12 +59,13 @@ def recognize(
     if files.has(ENTRY_FILE):
         entry = load_entry(files.path(ENTRY_FILE), default_id=id)
     facts = entry or Entry(id=id)
-    chain = _module_chain(files, facts)
-    encoder = _READERS[chain.first](files, chain.folder)
-    modules, dimensions = chain.build(encoder.width)
+    chain = _chain(files, facts)
+    encoder = _READERS[chain.first](files, chain.folder, chain.task)
+    stated = _stated(files, chain.task)
+    modules, dimensions = _modules(files, facts, chain, encoder.width)
     if facts.dimensions not in (0, dimensions):
         raise refusal("modules.json", "dimensions", f"come to {dimensions}; the catalog says {facts.dimensions}.")
-    prompts, default_prompt_name = _prompts(files, facts)
+    prompts, default_prompt_name = _prompts(stated, facts, chain.task)
     return ModelSpec(
         id=id,
         directory=str(files.root),
@@ -61,6 +82,8 @@ def recognize(
         aliases=facts.aliases,
         licence=facts.licence,
         vocabulary_size=encoder.vocabulary_size,
+        sparse=_sparse(files, chain, encoder),
+        classifier=_classifier(files, facts, chain, encoder, stated),
     )
 
 
@@ -68,20 +91,60 @@ _READERS = {"Transformer": read_transformer, "StaticEmbedding": read_static}
 """First modules, and what reads them."""
 
 
-def _module_chain(files: ModelFiles, facts: Entry) -> Chain:
-    if not files.has("modules.json") and facts.pooling is not None:
-        tail: tuple[Module, ...] = (Normalize(),) if facts.normalize else ()
-        modules: tuple[Module, ...] = (Pooling((facts.pooling,)), *tail)
-        return Chain("Transformer", "", lambda width: (modules, width))
-    return read_modules(files)
+def _chain(files: ModelFiles, facts: Entry) -> Chain:
+    """modules.json, or what config.json or the catalog say where there is none."""
+    if files.has(_MODULES):
+        return read_chain(files)
+    if facts.pooling is not None:
+        return Chain("Transformer", "", "feature-extraction")
+    architecture = str((files.optional_object(_CONFIG).get("architectures") or [""])[0])
+    if architecture.endswith("ForSequenceClassification"):
+        return Chain("Transformer", "", "sequence-classification")
+    if architecture.endswith("ForMaskedLM") and "sparse" in facts.outputs:
+        return Chain("Transformer", "", "fill-mask")
+    return read_chain(files)
 
 
-def _prompts(files: ModelFiles, facts: Entry) -> tuple[dict[str, str], str | None]:
+def _modules(files: ModelFiles, facts: Entry, chain: Chain, width: int) -> tuple[tuple[Module, ...], int]:
+    if chain.task != "feature-extraction":
+        return (), 0
+    if chain.rest or facts.pooling is None:
+        return build_modules(files, chain, width)
+    return (Pooling((facts.pooling,)), *([Normalize()] if facts.normalize else [])), width
+
+
+def _sparse(files: ModelFiles, chain: Chain, encoder: Encoder) -> Sparse | None:
+    if chain.task != "fill-mask":
+        return None
+    pooling = read_splade(files, chain.rest[0][1]) if chain.rest else {}
+    return read_sparse(files, chain.folder, encoder, pooling)
+
+
+def _classifier(files: ModelFiles, facts: Entry, chain: Chain, encoder: Encoder, stated: Json) -> Classifier | None:
+    if chain.task != "sequence-classification":
+        return None
+    of_config = encoder.raw.get("sentence_transformers") or {}
+    declared = (
+        stated.get("activation_fn")
+        or of_config.get("activation_fn")
+        or encoder.raw.get("sbert_ce_default_activation_function")
+        or ""
+    )
+    is_cross_encoder = bool(declared) or stated.get("model_type") == "CrossEncoder" or "rerank" in facts.operations
+    return read_classifier(files, chain.folder, encoder, declared=str(declared), ranks=is_cross_encoder)
+
+
+def _stated(files: ModelFiles, task: Task) -> Json:
+    """config_sentence_transformers.json, checked; {} if there is none."""
     content = files.optional_object(_PROMPTS)
     files.refuse_unknown(_PROMPTS, content, _PROMPT_KEYS)
-    kind = content.get("model_type", "SentenceTransformer")
-    if kind != "SentenceTransformer":
-        raise refusal(_PROMPTS, "model_type", f"is {kind!r}; only 'SentenceTransformer' models embed densely.")
+    kind = content.get("model_type", _KINDS[task])
+    if kind != _KINDS[task]:
+        raise refusal(_PROMPTS, "model_type", f"is {kind!r}, but the modules are those of a {_KINDS[task]}.")
+    return content
+
+
+def _prompts(content: Json, facts: Entry, task: Task) -> tuple[dict[str, str], str | None]:
     stated = {str(name): text or "" for name, text in (content.get("prompts") or {}).items()}
     try:
         prompts = msgspec.convert({**facts.prompts, **stated}, dict[str, str])
@@ -90,4 +153,6 @@ def _prompts(files: ModelFiles, facts: Entry) -> tuple[dict[str, str], str | Non
     default = content.get("default_prompt_name") or None
     if default is not None and default not in prompts:
         raise refusal(_PROMPTS, "default_prompt_name", f"is {default!r}, but the prompts are {sorted(prompts)}.")
+    if default is not None and task == "sequence-classification":
+        raise refusal(_PROMPTS, "default_prompt_name", f"is {default!r}; prompts of pairs are not understood.")
     return prompts, default

@@ -18,7 +18,7 @@ __all__ = ["SERVED_OUTPUTS", "Answer", "Row", "Wish", "allows_commercial_use", "
 
 Precision = Literal["float32", "bfloat16"]
 
-SERVED_OUTPUTS: tuple[Output, ...] = ("dense",)
+SERVED_OUTPUTS: tuple[Output, ...] = ("dense", "sparse")
 """The outputs of embedding that a worker gives."""
 
 _BYTES: dict[Precision, int] = {"float32": 4, "bfloat16": 2}

@@ -65,8 +65,10 @@ def local_names(settings: ModelSettings = _DEFAULTS) -> list[str]:
     root = Path(settings.models_directory).expanduser()
     if not root.is_dir():
         raise UnknownModel(f"SHOAL_MODELS_DIRECTORY is {settings.models_directory!r}, which is not a directory.")
-    markers = [path for pattern in ("*/modules.json", "*/*/modules.json") for path in root.glob(pattern)]
-    return sorted(str(marker.parent.relative_to(root)) for marker in markers)
+    markers = [
+        path for pattern in ("*/modules.json", "*/*/modules.json", "*/config.json") for path in root.glob(pattern)
+    ]
+    return sorted({str(marker.parent.relative_to(root)) for marker in markers})
 
 
 def _directory(name: str, settings: ModelSettings) -> Path | None:

@@ -6,9 +6,20 @@ from typing import Any, Literal
 
 import msgspec
 
-from shoal.types import ModelCard, Operation
+from shoal.types import ModelCard, Operation, Output, RerankMethod
 
-__all__ = ["Dense", "ModelSpec", "Module", "Normalize", "Pooling", "PoolingMode", "Tokenization"]
+__all__ = [
+    "Classifier",
+    "Dense",
+    "HeadLayer",
+    "ModelSpec",
+    "Module",
+    "Normalize",
+    "Pooling",
+    "PoolingMode",
+    "Sparse",
+    "Tokenization",
+]
 
 PoolingMode = Literal["cls", "mean", "max", "weighted_mean", "last_token", "mean_sqrt_len"]
 
@@ -41,6 +52,66 @@ class Normalize(msgspec.Struct, frozen=True, tag="normalize"):
 Module = Pooling | Dense | Normalize
 
 
+class HeadLayer(msgspec.Struct, frozen=True):
+    """y = norm(activation(x W^T + b)), of a head that lies in the encoder's own weight files.
+
+    Attributes:
+        name: the linear layer's tensors are `name.weight` [out, in] and `name.bias`, from the files' root.
+        activation: as config.json names it.
+        norm: the LayerNorm's tensors are `norm.weight` and `norm.bias`; "" = there is none.
+        norm_epsilon: of it.
+        has_bias, norm_has_bias: whether `name.bias` and `norm.bias` are there.
+    """
+
+    name: str
+    activation: str = "identity"
+    norm: str = ""
+    norm_epsilon: float = 1e-12
+    has_bias: bool = True
+    norm_has_bias: bool = True
+
+
+class Classifier(msgspec.Struct, frozen=True):
+    """Layers over one state a text; the last one gives a logit a label.
+
+    Attributes:
+        layers: in order.
+        pooling: what makes one state of a text's token states.
+        labels: names, one a logit.
+        function: what makes probabilities of logits: over the labels together, each alone, or nothing.
+        is_ranker: whether a query and a document may be judged as a pair. With one label, its logit is the raw score;
+            with two, the log-odds of the second.
+        activation: what makes relevance of a raw score.
+        entailment: place of the label that says that a hypothesis follows, -1 if the model judges no hypotheses.
+    """
+
+    layers: tuple[HeadLayer, ...]
+    labels: tuple[str, ...]
+    function: Literal["softmax", "sigmoid", "identity"] = "softmax"
+    is_ranker: bool = False
+    activation: Literal["sigmoid", "identity"] = "sigmoid"
+    entailment: int = -1
+    pooling: PoolingMode = "cls"
+
+
+class Sparse(msgspec.Struct, frozen=True):
+    """A weight for each word of the vocabulary: log(1 + relu(logit)), pooled over all of a text's tokens (SPLADE).
+
+    Attributes:
+        layers: over each token's state.
+        decoder: tensor [vocabulary, width] from the files' root that makes logits of it.
+        bias: tensor [vocabulary] that is added.
+        pooling: over tokens.
+        num_logarithms: how often log(1 + x) is applied.
+    """
+
+    layers: tuple[HeadLayer, ...]
+    decoder: str
+    bias: str
+    pooling: Literal["max", "sum"] = "max"
+    num_logarithms: int = 1
+
+
 class Tokenization(msgspec.Struct, frozen=True):
     """How texts become ids: everything that the model's own tokenizer would do, and nothing else.
 
@@ -49,6 +120,7 @@ class Tokenization(msgspec.Struct, frozen=True):
         max_length: tokens, special tokens included.
         lower: sentence-transformers' own `do_lower_case`, before the tokenizer.
         truncation_side: the tokenizer's own default.
+        has_types: whether the two texts of a pair are told apart by token types.
         parts: sections of tokenizer.json to put in the place of its own, because the reference builds them from
             tokenizer_config.json instead (`normalizer`, `pre_tokenizer`, `post_processor`, `added_tokens`) or because
             they are not wanted (`truncation`, `padding`).
@@ -58,6 +130,7 @@ class Tokenization(msgspec.Struct, frozen=True):
     max_length: int
     lower: bool = False
     truncation_side: Literal["left", "right"] = "right"
+    has_types: bool = False
     parts: dict[str, Any] = {}
 
 
@@ -71,8 +144,9 @@ class ModelSpec(msgspec.Struct, frozen=True):
         config: the encoder's config.json, checked key by key against the family's row, with its defaults filled in.
         weights: absolute paths of the safetensors files.
         weights_prefix: what stands before the encoder's own tensor names (`bert.`), "" for none.
-        modules: what follows the encoder, in order; the first is a Pooling.
-        dimensions: numbers a vector after all modules.
+        modules: what follows the encoder for a dense vector, in order; the first is a Pooling. () = it gives none.
+        dimensions: numbers a dense vector after all modules.
+        sparse, classifier: further heads.
         is_normalized: whether the last module is Normalize.
     """
 
@@ -88,12 +162,36 @@ class ModelSpec(msgspec.Struct, frozen=True):
     prompts: dict[str, str] = {}
     default_prompt_name: str | None = None
     matryoshka_dimensions: tuple[int, ...] = ()
-    operations: tuple[Operation, ...] = ("embed",)
     aliases: tuple[str, ...] = ()
     revision: str = ""
     source: str = ""
     licence: str = ""
     vocabulary_size: int = 0
+    sparse: Sparse | None = None
+    classifier: Classifier | None = None
+
+    @property
+    def outputs(self) -> tuple[Output, ...]:
+        """What embedding can return."""
+        has: dict[Output, bool] = {"dense": bool(self.modules), "sparse": self.sparse is not None}
+        return tuple(output for output, is_there in has.items() if is_there)
+
+    @property
+    def operations(self) -> tuple[Operation, ...]:
+        """What the model can do."""
+        has: dict[Operation, bool] = {
+            "embed": bool(self.outputs),
+            "rerank": bool(self.rerank_method),
+            "classify": self.classifier is not None,
+        }
+        return tuple(operation for operation, is_there in has.items() if is_there)
+
+    @property
+    def rerank_method(self) -> RerankMethod:
+        """How the model ranks."""
+        if self.classifier is not None and self.classifier.is_ranker:
+            return "cross_encoder"
+        return "cosine" if self.modules else ""
 
     @property
     def is_normalized(self) -> bool:
@@ -114,4 +212,7 @@ class ModelSpec(msgspec.Struct, frozen=True):
             source=self.source,
             licence=self.licence,
             vocabulary_size=self.vocabulary_size,
+            outputs=self.outputs,
+            labels=() if self.classifier is None else self.classifier.labels,
+            rerank_method=self.rerank_method,
         )

@@ -18,7 +18,7 @@ _LONGEST = 8192
 """Tokens of a text where the tokenizer sets no limit; longer ones are cut, and flagged."""
 
 
-def read_static(files: ModelFiles, folder: str) -> Encoder:
+def read_static(files: ModelFiles, folder: str, task: str) -> Encoder:
     """The table and the tokenizer in `folder`.
 
     Raises:

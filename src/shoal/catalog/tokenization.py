@@ -56,12 +56,14 @@ def read_tokenization(
     default_class: str,
     max_positions: int,
     fixed_class: str = "",
+    task: str = "feature-extraction",
 ) -> tuple[Tokenization, int]:
     """The tokenization of the encoder in the subdirectory `prefix` ("" or "0_Transformer/"), and its vocabulary's size.
 
     Args:
         default_class: tokenizer class if tokenizer_config.json names none.
         fixed_class: tokenizer class whatever tokenizer_config.json names.
+        task: what the encoder's module must give, in sentence-transformers' words.
         max_positions: longest text that the encoder's position table holds, in tokens.
 
     Raises:
@@ -70,7 +72,7 @@ def read_tokenization(
     """
     document = files.object(prefix + _TOKENIZER, "Save the model's tokenizer as tokenizer.json, with transformers.")
     settings = files.optional_object(prefix + _CONFIG)
-    reference = _reference_settings(files, prefix)
+    reference = _reference_settings(files, prefix, task)
     for key, wrong in (
         ("auto_map", "asks for code, which is never run."),
         ("split_special_tokens", "is not supported."),
@@ -89,6 +91,7 @@ def read_tokenization(
         max_length=_max_length(prefix, settings, reference, max_positions),
         lower=bool(reference.get("do_lower_case", False)),
         truncation_side=side,
+        has_types="token_type_ids" in (settings.get("model_input_names") or _input_names(class_name)),
         parts={
             "truncation": None,
             "padding": None,
@@ -98,6 +101,11 @@ def read_tokenization(
     return tokenization, max(vocabulary.values()) + 1
 
 
+def _input_names(class_name: str) -> tuple[str, ...]:
+    """What transformers gives a model of this tokenizer class, besides ids and mask."""
+    return ("token_type_ids",) if class_name in ("BertTokenizer", "DebertaV2Tokenizer") else ()
+
+
 def _class_name(stated: str, document: Json) -> str:
     """The tokenizer class, without "Fast". A byte-level file that says LlamaTokenizer is taken as it is."""
     steps = _kinds(document.get("pre_tokenizer")) | _kinds(document.get("decoder"))
@@ -105,27 +113,40 @@ def _class_name(stated: str, document: Json) -> str:
     return "TokenizersBackend" if name == "LlamaTokenizer" and "ByteLevel" in steps else name
 
 
-def _reference_settings(files: ModelFiles, prefix: str) -> Json:
+def _reference_settings(files: ModelFiles, prefix: str, task: str) -> Json:
     """sentence_bert_config.json, checked: it may change what a text is before the encoder sees it."""
     file = next((prefix + name for name in _ST_FILES if files.has(prefix + name)), prefix + _ST_FILES[0])
     content = files.optional_object(file)
     files.refuse_unknown(file, content, _REFERENCE_KEYS)
-    for key, allowed in _REFERENCE_ALLOWED.items():
+    for key, allowed in {**_REFERENCE_ALLOWED, **_TASKS[task], "transformer_task": (task,)}.items():
         if key in content and content[key] not in allowed:
             raise refusal(file, key, f"is {content[key]!r}, which is not understood.")
     return content
 
 
+def _module(output: str, name: str) -> dict[str, tuple[Any, ...]]:
+    modality = {"text": {"method": "forward", "method_output_name": output}}
+    return {"modality_config": (modality,), "module_output_name": (name,)}
+
+
+_TASKS = {
+    "feature-extraction": _module("last_hidden_state", "token_embeddings"),
+    "fill-mask": _module("logits", "token_embeddings"),
+    "sequence-classification": _module("logits", "scores"),
+}
 _REFERENCE_ALLOWED: dict[str, tuple[Any, ...]] = {
-    "transformer_task": ("feature-extraction",),
-    "modality_config": ({"text": {"method": "forward", "method_output_name": "last_hidden_state"}},),
-    "module_output_name": ("token_embeddings",),
     "do_lower_case": (True, False, None),
     **dict.fromkeys(("query_length", "document_length", "query_expansion", "tokenizer_name_or_path"), (None,)),
     **dict.fromkeys(("processing_kwargs", "model_args", "tokenizer_args", "config_args"), (None, {})),
     **dict.fromkeys(("model_kwargs", "processor_kwargs", "config_kwargs"), (None, {})),
 }
-_REFERENCE_KEYS = frozenset(_REFERENCE_ALLOWED) | {"max_seq_length", "unpad_inputs"}
+_REFERENCE_KEYS = frozenset(_REFERENCE_ALLOWED) | {
+    "transformer_task",
+    "modality_config",
+    "module_output_name",
+    "max_seq_length",
+    "unpad_inputs",
+}
 
 
 def _max_length(prefix: str, settings: Json, reference: Json, max_positions: int) -> int:
@@ -229,7 +250,7 @@ def _bert(settings: Json, document: Json, named: dict[str, str], token_id: Calla
             "lowercase": bool(settings.get("do_lower_case", True)),
         },
         "pre_tokenizer": {"type": "BertPreTokenizer"},
-        "post_processor": _template(named["cls_token"], named["sep_token"], token_id),
+        "post_processor": _template(named["cls_token"], named["sep_token"], token_id, has_types=True),
     }
 
 
@@ -258,7 +279,7 @@ def _xlm_roberta(settings: Json, document: Json, named: dict[str, str], token_id
     scheme = "always" if settings.get("add_prefix_space", True) else "never"
     return {
         **_sentence_pieces(document, scheme),
-        "post_processor": _template(named["bos_token"], named["eos_token"], token_id),
+        "post_processor": _template(named["bos_token"], named["eos_token"], token_id, closes_twice=True),
     }
 
 
@@ -321,7 +342,7 @@ def _deberta(settings: Json, document: Json, named: dict[str, str], token_id: Ca
     return {
         "normalizer": {"type": "Sequence", "normalizers": [*lower, blanks, {"type": "NFC"}, strip]},
         "pre_tokenizer": {"type": "Sequence", "pretokenizers": [*punctuation, metaspace]},
-        "post_processor": _template(named["cls_token"], named["sep_token"], token_id),
+        "post_processor": _template(named["cls_token"], named["sep_token"], token_id, has_types=True),
     }
 
 
@@ -333,15 +354,19 @@ def _kinds(step: Json | None) -> set[str]:
     return {str(step.get("type"))}.union(*map(_kinds, inner))
 
 
-def _template(first: str | None, last: str, token_id: Callable[[str], int]) -> Json:
+def _template(
+    first: str | None, last: str, token_id: Callable[[str], int], *, has_types: bool = False, closes_twice: bool = False
+) -> Json:
+    """Special tokens around a text, and around two, which BERT tells apart by token types and XLM-R by one more."""
     text = {"Sequence": {"id": "A", "type_id": 0}}
-    second = {"Sequence": {"id": "B", "type_id": 1}}
+    second = {"Sequence": {"id": "B", "type_id": int(has_types)}}
     opening = [{"SpecialToken": {"id": first, "type_id": 0}}] if first is not None else []
     closing = {"SpecialToken": {"id": last, "type_id": 0}}
+    end = {"SpecialToken": {"id": last, "type_id": int(has_types)}}
     return {
         "type": "TemplateProcessing",
         "single": [*opening, text, closing],
-        "pair": [*opening, text, closing, second, closing],
+        "pair": [*opening, text, closing, *([closing] if closes_twice else []), second, end],
         "special_tokens": {
             token: {"id": token, "ids": [token_id(token)], "tokens": [token]}
             for token in (first, last)

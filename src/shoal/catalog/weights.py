@@ -13,7 +13,7 @@ from shoal.catalog.configs import Family
 from shoal.catalog.files import ModelFiles, refusal
 from shoal.errors import ModelRefused
 
-__all__ = ["find_weights", "pickled", "require_shape", "tensor_shapes"]
+__all__ = ["find_weights", "pickled", "require_shape", "tensor_shapes", "weight_shapes"]
 
 _WEIGHTS = "model.safetensors"
 _INDEX = "model.safetensors.index.json"
@@ -31,9 +31,7 @@ def find_weights(
         ModelRefused: the word embeddings are not there or do not have the shape that config.json says.
     """
     names = _weight_files(files, prefix)
-    shapes: dict[str, tuple[int, ...]] = {}
-    for name in names:
-        shapes.update(tensor_shapes(files, name))
+    shapes = weight_shapes(files, prefix)
     width = int(config[family.embedding_size_key or family.hidden_size_key])
     for before in family.prefixes:
         key = f"{before}{family.embeddings}.weight"
@@ -41,6 +39,18 @@ def find_weights(
             require_shape(names[0], key, shapes, (int(config["vocab_size"]), width))
             return tuple(str(files.path(name)) for name in names), before
     raise refusal(names[0], f"{family.embeddings}.weight", f"is missing: not the weights of a {family.name}.")
+
+
+def weight_shapes(files: ModelFiles, prefix: str) -> dict[str, tuple[int, ...]]:
+    """Shapes of all tensors of the encoder's files.
+
+    Raises:
+        MissingFile, ModelRefused: as in `find_weights`.
+    """
+    shapes: dict[str, tuple[int, ...]] = {}
+    for name in _weight_files(files, prefix):
+        shapes.update(tensor_shapes(files, name))
+    return shapes
 
 
 def _weight_files(files: ModelFiles, prefix: str) -> list[str]:

@@ -19,6 +19,8 @@ from shoal.gateway.measures import Measures
 from shoal.gateway.operations import Operation, Operations
 from shoal.gateway.pages import Pages
 from shoal.gateway.surfaces.native import Native
+from shoal.gateway.surfaces.native_classify import NativeClassify
+from shoal.gateway.surfaces.native_rerank import NativeRerank
 from shoal.gateway.surfaces.openai import OpenAI
 from shoal.queue.base import Listener, Queue
 from shoal.settings import GatewaySettings, QueueSettings
@@ -47,7 +49,7 @@ class Gateway:
 
     def __init__(self, queue: Queue, settings: GatewaySettings, queue_settings: QueueSettings) -> None:
         gateway_id = secrets.token_hex(6)
-        surfaces = (OpenAI(), Native())
+        surfaces = (OpenAI(), Native(), NativeRerank(), NativeClassify())
         self._queue = queue
         self._pool = queue_settings.pool
         self._directory = Directory(time.monotonic)

@@ -5,19 +5,32 @@ What can be refused from the model card is refused here, before anything is publ
 
 from __future__ import annotations
 
-from typing import Protocol
+import re
+from typing import Any, Protocol
 
 import msgspec
 
 from shoal.errors import InvalidRequest, ShoalError, UnsupportedOperation
 from shoal.gateway.formats import Format
 from shoal.gateway.items import Items
-from shoal.types import ChunkReply, EmbedOptions, ModelCard, Operation, Render, StageTimes
+from shoal.types import (
+    ChunkReply,
+    ClassifyOptions,
+    EmbedOptions,
+    ModelCard,
+    Options,
+    Render,
+    RerankOptions,
+    StageTimes,
+    operation_of,
+)
 
-__all__ = ["Answer", "Ask", "Surface", "check", "check_tokens"]
+__all__ = ["Answer", "Ask", "Surface", "check", "check_tokens", "renamed"]
 
-_MAX_PROMPT_BYTES = 16 * 1024
-"""A prompt is repeated in front of each text and rides on each chunk."""
+_MAX_FIELD_BYTES = 16 * 1024
+"""A prompt, query or label is put to each item and rides on each chunk."""
+
+_MAX_LABELS = 100
 
 
 class Ask(msgspec.Struct):
@@ -25,18 +38,24 @@ class Ask(msgspec.Struct):
 
     Attributes:
         model: as named by the client: id or alias; None where it named none.
-        input: the value of `input`, undecoded, in `input_format`.
-        render: how workers write each vector.
+        input: the value of the field that holds the items, undecoded, in `input_format`.
+        options: what to do with each item, and how.
+        renders: how workers write each output.
         input_tokenizer: whose token ids `input` holds, if it holds any.
+        field: what the surface calls the field of the items.
+        are_documents: whether the items may be objects with a field `text`.
+        request: what only the surface's own `reply` needs.
     """
 
     model: str | None
-    operation: Operation
     input: msgspec.Raw
     input_format: Format
-    options: EmbedOptions
-    render: Render
+    options: Options
+    renders: tuple[Render, ...]
     input_tokenizer: str | None = None
+    field: str = "input"
+    are_documents: bool = False
+    request: Any = None
 
 
 class Answer(msgspec.Struct):
@@ -50,12 +69,28 @@ class Answer(msgspec.Struct):
     ask: Ask
     card: ModelCard
     replies: list[ChunkReply]
-    num_items: int
+    items: Items
     num_tokens: int
     num_truncated: int
     times: StageTimes
     total_s: float
     request_id: str
+
+    @property
+    def num_items(self) -> int:
+        return len(self.items.raw)
+
+    @property
+    def tokens_by_item(self) -> list[int]:
+        return [count for reply in self.replies for count in reply.num_tokens]
+
+    @property
+    def truncated_by_item(self) -> list[bool]:
+        return [was_cut for reply in self.replies for was_cut in reply.truncated]
+
+    def body(self, output: int = 0, between: bytes = b"") -> bytes:
+        """The bytes of one output, all chunks joined."""
+        return between.join([reply.outputs[output].body for reply in self.replies])
 
 
 class Surface(Protocol):
@@ -81,17 +116,36 @@ class Surface(Protocol):
         ...
 
 
-def check(ask: Ask, card: ModelCard) -> EmbedOptions:
+def check(ask: Ask, card: ModelCard) -> Options:
     """The options as workers shall see them: a `dimensions` that changes nothing is left out.
 
     Raises:
         UnsupportedOperation: the model does something else.
         InvalidRequest: an option that this model cannot honour; `param` names it.
     """
-    if ask.operation not in card.operations:
+    operation = operation_of(ask.options)
+    if operation not in card.operations:
         can = ", ".join(card.operations) or "nothing"
-        raise UnsupportedOperation(f"{card.id} cannot {ask.operation}; it can: {can}.", param="model")
-    options = ask.options
+        raise UnsupportedOperation(f"{card.id} cannot {operation}; it can: {can}.", param="model")
+    match ask.options:
+        case EmbedOptions():
+            return _check_embed(ask.options, card)
+        case RerankOptions():
+            _check_size(ask.options.query, "query")
+        case ClassifyOptions():
+            _check_classify(ask.options)
+    return ask.options
+
+
+def _check_embed(options: EmbedOptions, card: ModelCard) -> EmbedOptions:
+    for output in options.outputs:
+        if output not in card.outputs:
+            raise UnsupportedOperation(
+                f"{card.id} has no output {output}; it has: {', '.join(card.outputs)}.", param="outputs"
+            )
+    if not options.outputs or len(set(options.outputs)) < len(options.outputs):
+        raise InvalidRequest("outputs must name at least one, and each once.", param="outputs")
+    _check_top_k(options.top_k)
     if options.prompt_name is not None or options.prompt is not None:
         _check_prompt(options, card)
     if options.dimensions is not None:
@@ -101,13 +155,33 @@ def check(ask: Ask, card: ModelCard) -> EmbedOptions:
     return options
 
 
+def _check_classify(options: ClassifyOptions) -> None:
+    _check_top_k(options.top_k)
+    if len(options.labels) > _MAX_LABELS:
+        raise InvalidRequest(f"labels holds {len(options.labels)}; the limit is {_MAX_LABELS}.", param="labels")
+    if len(set(options.labels)) < len(options.labels):
+        raise InvalidRequest("labels holds a label twice.", param="labels")
+    for text in options.labels:
+        _check_size(text, "labels")
+    _check_size(options.hypothesis_template, "hypothesis_template")
+
+
+def _check_top_k(top_k: int | None) -> None:
+    if top_k is not None and top_k < 1:
+        raise InvalidRequest(f"top_k is {top_k}; it must be at least 1.", param="top_k")
+
+
+def _check_size(text: str, field: str) -> None:
+    size_bytes = len(text.encode())
+    if size_bytes > _MAX_FIELD_BYTES:
+        raise InvalidRequest(f"{field} is {size_bytes} bytes; the limit is {_MAX_FIELD_BYTES}.", param=field)
+
+
 def _check_prompt(options: EmbedOptions, card: ModelCard) -> None:
     if options.prompt is not None:
         if options.prompt_name is not None:
             raise InvalidRequest("prompt and prompt_name exclude each other.", param="prompt")
-        size_bytes = len(options.prompt.encode())
-        if size_bytes > _MAX_PROMPT_BYTES:
-            raise InvalidRequest(f"prompt is {size_bytes} bytes; the limit is {_MAX_PROMPT_BYTES}.", param="prompt")
+        _check_size(options.prompt, "prompt")
     elif options.prompt_name not in card.prompts:
         known = ", ".join(card.prompts) or "none"
         raise InvalidRequest(
@@ -147,3 +221,12 @@ def check_tokens(items: Items, input_tokenizer: str | None, card: ModelCard) -> 
         param="input_tokenizer",
         hint=hint,
     )
+
+
+def renamed(error: ShoalError, field: str) -> ShoalError:
+    """The same error with the items' field under the name that the surface has for it."""
+    message, param = (text and _INPUT.sub(field, text) for text in (error.message, error.param))
+    return type(error)(message or "", param=param, hint=error.hint, retry_after_s=error.retry_after_s)
+
+
+_INPUT = re.compile(r"\binput\b(?!_)")

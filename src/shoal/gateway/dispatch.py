@@ -24,7 +24,18 @@ from shoal.gateway.http import ClientGone, Receive
 from shoal.gateway.items import Items
 from shoal.gateway.measures import Measures
 from shoal.queue.base import Listener, Queue
-from shoal.types import Chunk, ChunkReply, EmbedOptions, Lane, decode_reply, encode
+from shoal.types import (
+    Chunk,
+    ChunkReply,
+    ClassifyOptions,
+    EmbedOptions,
+    Lane,
+    ModelCard,
+    Options,
+    RerankOptions,
+    decode_reply,
+    encode,
+)
 
 __all__ = ["Dispatch"]
 
@@ -37,7 +48,7 @@ _WATCH_AFTER_S = 0.1
 """A request that takes longer is watched for a client that hangs up; a task for each shorter one would cost more."""
 
 _ENVELOPE_BYTES = 32 * 1024
-"""Room for the rest of a chunk beside its items (a prompt may be 16 KiB)."""
+"""Room for the rest of a chunk or reply, beside its items and options."""
 
 
 class _OpenRequest:
@@ -159,7 +170,7 @@ class Dispatch:
     async def run(
         self,
         ask: Ask,
-        options: EmbedOptions,
+        options: Options,
         served: Served,
         items: Items,
         *,
@@ -191,17 +202,18 @@ class Dispatch:
         return request.replies  # type: ignore[return-value]  # none is missing
 
     def _chunks(
-        self, ask: Ask, options: EmbedOptions, served: Served, items: Items, request_id: str, deadline: float
+        self, ask: Ask, options: Options, served: Served, items: Items, request_id: str, deadline: float
     ) -> list[tuple[str, bytes]]:
         card = served.card
-        limit_bytes = self._queue.max_message_bytes - _ENVELOPE_BYTES
+        limit_bytes = self._queue.max_message_bytes - _ENVELOPE_BYTES - len(encode(options))
         sizes = [len(item) for item in items.raw]
         parts = cut(
             sizes,
             quantum_tokens=served.quantum_tokens,
             max_length=card.max_length,
             max_chunk_bytes=limit_bytes,
-            max_chunk_items=max(1, limit_bytes // _reply_bytes(ask, options.dimensions or card.dimensions)),
+            max_chunk_items=max(1, limit_bytes // _reply_bytes(ask, options, card)),
+            shared_bytes=len(options.query) if isinstance(options, RerankOptions) else 0,
         )
         if max(sizes) > limit_bytes:
             _refuse_unsendable(sizes, limit_bytes)
@@ -212,7 +224,6 @@ class Dispatch:
                 request_id=request_id,
                 index=index,
                 model=card.id,
-                operation=ask.operation,
                 options=options,
                 items=items.pack(start, stop),
                 items_format=items.format,
@@ -220,7 +231,7 @@ class Dispatch:
                 first_item=start,
                 estimated_tokens=tokens,
                 reply_to=self._reply_to,
-                render=ask.render,
+                renders=ask.renders,
                 deadline=deadline,
                 published_at=published_at,
             )
@@ -302,18 +313,29 @@ class Dispatch:
         )
 
 
-_NUMBER_BYTES = {"json": 25, "base64": 6, "raw": 4}
+_NUMBER_BYTES = {"json": 25, "base64": 6, "raw": 4, "msgpack": 9}
+_SPARSE_ENTRIES = 2048
+"""Expected of a sparse vector at most, where the request does not say."""
+_LABEL_BYTES = 64
 
 
-def _reply_bytes(ask: Ask, dimensions: int) -> int:
+def _reply_bytes(ask: Ask, options: Options, card: ModelCard) -> int:
     """An upper bound for one item of a reply."""
-    return (
-        dimensions * _NUMBER_BYTES[ask.render.encoding]
-        + 64
-        + len(ask.render.before)
-        + len(ask.render.between)
-        + len(ask.render.after)
-    )
+    total = 64
+    for place, render in enumerate(ask.renders):
+        number_bytes = _NUMBER_BYTES[render.encoding]
+        total += len(render.before) + len(render.between) + len(render.after)
+        match options:
+            case EmbedOptions() if options.outputs[place] == "sparse":
+                total += 2 * number_bytes * (options.top_k or _SPARSE_ENTRIES)
+            case EmbedOptions():
+                total += number_bytes * (options.dimensions or card.dimensions)
+            case ClassifyOptions():
+                labels = options.labels or card.labels
+                total += sum(_LABEL_BYTES + 6 * len(label) for label in labels)
+            case RerankOptions():
+                total += number_bytes
+    return total
 
 
 def _refuse_unsendable(sizes: Sequence[int], limit_bytes: int) -> None:

@@ -25,9 +25,14 @@ _NAMES: dict[Format, str] = {"json": "valid JSON", "msgpack": "valid MessagePack
 
 
 class Envelope(Generic[T]):
-    """Decodes bodies into one struct, and turns msgspec's complaints into errors that name field and value."""
+    """Decodes bodies into one struct, and turns msgspec's complaints into errors that name field and value.
 
-    def __init__(self, struct: type[T]) -> None:
+    Args:
+        field: the field that holds the items.
+    """
+
+    def __init__(self, struct: type[T], field: str = "input") -> None:
+        self._field = field
         self._decoders: dict[Format, Callable[[bytes], T]] = {
             "json": msgspec.json.Decoder(struct).decode,
             "msgpack": msgspec.msgpack.Decoder(struct).decode,
@@ -45,7 +50,7 @@ class Envelope(Generic[T]):
         except msgspec.ValidationError as error:
             raise self._explain(str(error)) from None
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise _explain_bytes(body, body_format, str(error)) from None
+            raise _explain_bytes(body, body_format, self._field, str(error)) from None
         except RecursionError:
             raise InvalidRequest("The body is nested too deeply.") from None
 
@@ -59,11 +64,11 @@ class Envelope(Generic[T]):
         return InvalidRequest(f"{name}: {what[:200]}.", param=name, hint=hint)
 
 
-def _explain_bytes(body: bytes, body_format: Format, message: str) -> InvalidRequest:
+def _explain_bytes(body: bytes, body_format: Format, field: str, message: str) -> InvalidRequest:
     if not body:
-        return InvalidRequest("The body is empty.", hint="Send an object with at least model and input.")
-    if body_format == "json" and (index := find_lone_surrogate(body)) is not None:
-        param = f"input[{index}]"
+        return InvalidRequest("The body is empty.", hint=f"Send an object with at least model and {field}.")
+    if body_format == "json" and (index := find_lone_surrogate(body, field)) is not None:
+        param = f"{field}[{index}]"
         return InvalidRequest(f"{param} holds half of a surrogate pair, which stands for no character.", param=param)
     return InvalidRequest(f"The body is not {_NAMES[body_format]}: {message[:200]}.")
 

@@ -13,7 +13,7 @@ import msgspec
 from shoal.errors import InvalidRequest, TooLarge
 from shoal.gateway.formats import Format
 
-__all__ = ["Items", "find_lone_surrogate", "split_items"]
+__all__ = ["Items", "find_lone_surrogate", "split_documents", "split_items"]
 
 
 class Items(msgspec.Struct):
@@ -35,6 +35,13 @@ class Items(msgspec.Struct):
             return b"[" + b",".join(self.raw[start:stop]) + b"]"
         return _encode_msgpack([msgspec.Raw(item) for item in self.raw[start:stop]])
 
+    def value(self, index: int, wanted: Format) -> msgspec.Raw | str:
+        """An item to be put into a reply in the format `wanted`: as it was sent, where that is its own."""
+        if wanted == self.format:
+            return msgspec.Raw(self.raw[index])
+        decode = msgspec.json.decode if self.format == "json" else msgspec.msgpack.decode
+        return decode(self.raw[index], type=str)
+
 
 _encode_msgpack = msgspec.msgpack.Encoder().encode
 
@@ -54,13 +61,72 @@ def split_items(raw: msgspec.Raw, input_format: Format, *, max_items: int, max_i
     except RecursionError:
         raise InvalidRequest("input is nested too deeply.", param="input") from None
     if len(items.raw) > max_items:
-        raise TooLarge(
-            f"input has more than {max_items} items, the limit.", param="input", hint="Send several requests."
-        )
+        raise _too_many(max_items)
     if max(map(len, items.raw)) > max_item_bytes:
         index = next(index for index, item in enumerate(items.raw) if len(item) > max_item_bytes)
         raise _item_too_large(index, len(items.raw[index]), max_item_bytes)
     return items
+
+
+class _Document(msgspec.Struct):
+    text: msgspec.Raw
+
+
+_decode_documents = {
+    "json": msgspec.json.Decoder(list[_Document]).decode,
+    "msgpack": msgspec.msgpack.Decoder(list[_Document]).decode,
+}
+
+
+def split_documents(raw: msgspec.Raw, input_format: Format, *, max_items: int, max_item_bytes: int) -> Items:
+    """Texts, or objects that hold one in `text` (all alike); the items are the texts.
+
+    Raises:
+        InvalidRequest, TooLarge: as in `split_items`.
+    """
+    value = bytes(raw)
+    kind_of = _json_kind if input_format == "json" else _msgpack_kind
+    if (kind := kind_of(value)) != "a list":
+        raise InvalidRequest(f"input is {kind}; it must be a list of texts or of objects with a text.", param="input")
+    if not _are_objects(value, input_format):
+        items = split_items(raw, input_format, max_items=max_items, max_item_bytes=max_item_bytes)
+        if items.are_tokens:
+            raise InvalidRequest("input holds token ids; it must hold texts or objects with a text.", param="input")
+        return items
+    # Half of them may be a text that reads "text".
+    if input_format == "json" and value.count(b'"text"') > 2 * max_items:
+        raise _too_many(max_items)
+    if input_format == "msgpack" and _msgpack_array_length(value) > max_items:
+        raise _too_many(max_items)
+    try:
+        documents = _decode_documents[input_format](value)
+    except msgspec.ValidationError as error:
+        raise _wrong_document(str(error)) from None
+    texts = [bytes(document.text) for document in documents]
+    for index, text in enumerate(texts):
+        if (kind := kind_of(text)) != "a text":
+            raise InvalidRequest(f"input[{index}].text is {kind}; it must be a text.", param=f"input[{index}].text")
+        if len(text) > max_item_bytes:
+            raise _item_too_large(index, len(text), max_item_bytes)
+    if len(texts) > max_items:
+        raise _too_many(max_items)
+    return Items(input_format, texts, False)
+
+
+def _are_objects(value: bytes, input_format: Format) -> bool:
+    if input_format == "json":
+        return value.startswith(b"[") and value[1:].lstrip(_BLANKS).startswith(b"{")
+    return _msgpack_kind(value[_msgpack_head_bytes(value) :]) == "an object"
+
+
+def _wrong_document(message: str) -> InvalidRequest:
+    what, _, path = message.partition(" - at `$")
+    param = "input" + path.rstrip("`").replace("[...]", "")
+    return InvalidRequest(f"{param}: {what}.", param=param, hint='All documents are texts, or all are {"text": ...}.')
+
+
+def _too_many(max_items: int) -> TooLarge:
+    return TooLarge(f"input has more than {max_items} items, the limit.", param="input", hint="Send several requests.")
 
 
 _ESCAPES = re.compile(
@@ -69,20 +135,17 @@ _ESCAPES = re.compile(
 _MARK = b"\x7flone\x7f"
 
 
-class _Input(msgspec.Struct):
-    input: msgspec.Raw
-
-
-def find_lone_surrogate(body: bytes) -> int | None:
+def find_lone_surrogate(body: bytes, field: str) -> int | None:
     """Which item of a malformed JSON body holds half of a surrogate pair; None if that is not its fault.
 
     The JSON decoder refuses such an escape without saying where it stands, so mark it and look for the mark.
     """
     marked = _ESCAPES.sub(lambda match: _MARK if match[1] else match[0], body)
     try:
-        raw = msgspec.json.decode(marked, type=_Input).input
-        items = split_items(raw, "json", max_items=100_000, max_item_bytes=len(marked))
-    except (msgspec.MsgspecError, InvalidRequest, TooLarge, RecursionError):
+        raw = msgspec.json.decode(marked, type=dict[str, msgspec.Raw])[field]
+        split = split_documents if _are_objects(bytes(raw), "json") else split_items
+        items = split(raw, "json", max_items=100_000, max_item_bytes=len(marked))
+    except (msgspec.MsgspecError, KeyError, InvalidRequest, TooLarge, RecursionError):
         return None
     return next((index for index, item in enumerate(items.raw) if _MARK in item), None)
 
@@ -196,7 +259,7 @@ def _split_msgpack(value: bytes, max_items: int, max_item_bytes: int) -> Items:
     length = _msgpack_array_length(value)
     if length == 0:
         raise _is_empty()
-    first = _msgpack_kind(value[5 if value[0] == 0xDD else 3 if value[0] == 0xDC else 1 :])
+    first = _msgpack_kind(value[_msgpack_head_bytes(value) :])
     if first == "a number":
         if len(value) > max_item_bytes:
             raise _item_too_large(0, len(value), max_item_bytes)
@@ -238,6 +301,11 @@ def _msgpack_kind(value: bytes) -> str:
     if 0x80 <= lead <= 0x8F or lead in (0xDE, 0xDF):
         return "an object"
     return {0xC0: "null", 0xC2: "a boolean", 0xC3: "a boolean"}.get(lead, "bytes")
+
+
+def _msgpack_head_bytes(value: bytes) -> int:
+    """Bytes in front of an array's first element."""
+    return 5 if value[0] == 0xDD else 3 if value[0] == 0xDC else 1
 
 
 def _msgpack_array_length(value: bytes) -> int:

@@ -8,6 +8,8 @@ import msgspec
 
 import shoal
 from shoal.gateway.surfaces.native import NativeEmbedRequest, NativeError, NativeReply
+from shoal.gateway.surfaces.native_classify import NativeClassifyReply, NativeClassifyRequest
+from shoal.gateway.surfaces.native_rerank import NativeRerankReply, NativeRerankRequest
 from shoal.gateway.surfaces.openai import OpenAIEmbedRequest, OpenAIError, OpenAIList
 from shoal.types import EmbedReply, ModelCard
 
@@ -36,6 +38,10 @@ _STRUCTS = (
     NativeEmbedRequest,
     NativeReply,
     EmbedReply,
+    NativeRerankRequest,
+    NativeRerankReply,
+    NativeClassifyRequest,
+    NativeClassifyReply,
     NativeError,
     OpenAIEmbedRequest,
     OpenAIList,
@@ -66,6 +72,11 @@ _PARAMETERS = [
     ("X-Shoal-Timeout", "Seconds that the request may take.", {"type": "number", "exclusiveMinimum": 0}),
 ]
 
+_RERANK_EXAMPLE = {
+    "model": "cross-encoder/ms-marco-MiniLM-L6-v2",
+    "query": "What is the capital of France?",
+    "documents": ["Paris is the capital of France.", "Berlin is the capital of Germany."],
+}
 _EXAMPLE = {"model": "sentence-transformers/all-MiniLM-L6-v2", "input": ["hello shoal", "another text"]}
 
 
@@ -90,6 +101,8 @@ def describe() -> dict[str, Any]:
         "paths": {
             "/v1/embeddings": {"post": _openai_embeddings()},
             "/v1/embed": {"post": _native_embed()},
+            "/v1/rerank": {"post": _native_rerank()},
+            "/v1/classify": {"post": _native_classify()},
             "/v1/models": {"get": _page("Models served", "models", "ModelList")},
             "/v1/models/{id}": {"get": _model()},
             "/healthz": {"get": _page("Whether the process lives", "health")},
@@ -112,17 +125,62 @@ def _openai_embeddings() -> dict[str, Any]:
 
 
 def _native_embed() -> dict[str, Any]:
-    request = {"application/json": _body("NativeEmbedRequest", _EXAMPLE)}
-    request["application/msgpack"] = _body("NativeEmbedRequest")
-    reply = {"application/json": _body("NativeReply"), "application/msgpack": _body("EmbedReply")}
-    return {
-        "operationId": "embed",
-        "summary": "Embed texts",
-        "description": "JSON or MessagePack in; Accept chooses what comes out, else it is as what came in. "
+    return _native(
+        "embed",
+        "Embed texts",
         "In MessagePack the vectors are one matrix of raw little-endian bytes.",
+        request="NativeEmbedRequest",
+        reply="NativeReply",
+        msgpack_reply="EmbedReply",
+        example=_EXAMPLE,
+    )
+
+
+def _native_rerank() -> dict[str, Any]:
+    return _native(
+        "rerank",
+        "Rank documents for a query",
+        "A cross-encoder reads query and document together. A model that only embeds compares them by cosine, and the "
+        "reply says so in method. Documents are cut where they are too long, the query never is.",
+        request="NativeRerankRequest",
+        reply="NativeRerankReply",
+        example=_RERANK_EXAMPLE,
+    )
+
+
+def _native_classify() -> dict[str, Any]:
+    return _native(
+        "classify",
+        "Label texts",
+        "Labels are the model's own, or with an NLI model those of the request.",
+        request="NativeClassifyRequest",
+        reply="NativeClassifyReply",
+        example={"model": "a-classifier", "input": ["I love this"]},
+    )
+
+
+def _native(
+    name: str,
+    summary: str,
+    description: str,
+    *,
+    request: str,
+    reply: str,
+    example: dict[str, Any],
+    msgpack_reply: str = "",
+) -> dict[str, Any]:
+    json, msgpack = "application/json", "application/msgpack"
+    return {
+        "operationId": name,
+        "summary": summary,
+        "description": "JSON or MessagePack in; Accept chooses what comes out, else it is as what came in. "
+        + description,
         "parameters": _parameters(),
-        "requestBody": {"required": True, "content": request},
-        "responses": {"200": _success(reply), **_failures("NativeError", "application/json", "application/msgpack")},
+        "requestBody": {"required": True, "content": {json: _body(request, example), msgpack: _body(request)}},
+        "responses": {
+            "200": _success({json: _body(reply), msgpack: _body(msgpack_reply or reply)}),
+            **_failures("NativeError", json, msgpack),
+        },
     }
 
 
@@ -164,7 +222,7 @@ def _parameters() -> list[dict[str, Any]]:
 
 def _success(content: dict[str, Any]) -> dict[str, Any]:
     headers = {name: {"description": text, "schema": {"type": kind}} for name, (text, kind) in _REPLY_HEADERS.items()}
-    return {"description": "Vectors, in the order of the input.", "headers": headers, "content": content}
+    return {"description": "Success.", "headers": headers, "content": content}
 
 
 def _failures(struct: str, *media_types: str) -> dict[str, Any]:

@@ -12,13 +12,13 @@ import time
 from typing import Any
 
 from shoal.errors import InternalError, InvalidRequest, MethodNotAllowed, ShoalError
-from shoal.gateway.ask import Answer, Ask, Surface, check, check_tokens
+from shoal.gateway.ask import Answer, Ask, Surface, check, check_tokens, renamed
 from shoal.gateway.demand import Demands
 from shoal.gateway.directory import Directory, Served
 from shoal.gateway.dispatch import Dispatch
 from shoal.gateway.formats import MEDIA_TYPES, Format, reply_format, request_format
 from shoal.gateway.http import ClientGone, Receive, Scope, Send, error_headers, read_body, send_reply, timeout_s
-from shoal.gateway.items import split_items
+from shoal.gateway.items import Items, split_documents, split_items
 from shoal.gateway.measures import CLIENT_GONE, Measures
 from shoal.settings import GatewaySettings
 from shoal.telemetry.logs import where
@@ -150,27 +150,29 @@ class _Run:
         served = operations.find(ask.model)
         self.model = served.card.id
         options = check(ask, served.card)
-        items = split_items(
-            ask.input, body_format, max_items=settings.max_items, max_item_bytes=settings.max_item_bytes
-        )
-        check_tokens(items, ask.input_tokenizer, served.card)
-        replies = await operations.dispatch.run(
-            ask, options, served, items, request_id=self._chunk_request_id, timeout_s=limit_s, receive=receive
-        )
-        return self._add_up(ask, served, replies, len(items.raw))
+        try:
+            split = split_documents if ask.are_documents else split_items
+            items = split(ask.input, body_format, max_items=settings.max_items, max_item_bytes=settings.max_item_bytes)
+            check_tokens(items, ask.input_tokenizer, served.card)
+            replies = await operations.dispatch.run(
+                ask, options, served, items, request_id=self._chunk_request_id, timeout_s=limit_s, receive=receive
+            )
+        except ShoalError as error:
+            raise (error if ask.field == "input" else renamed(error, ask.field)) from error.__cause__
+        return self._add_up(ask, served, replies, items)
 
     def _choose_reply_format(self, body_format: Format) -> Format:
         if len(self._surface.formats) == 1:
             return self._surface.formats[0]
         return reply_format(self._headers.get(b"accept", b""), body_format)
 
-    def _add_up(self, ask: Ask, served: Served, replies: list[ChunkReply], num_items: int) -> Answer:
+    def _add_up(self, ask: Ask, served: Served, replies: list[ChunkReply], items: Items) -> Answer:
         times = replies[0].times if len(replies) == 1 else max((reply.times for reply in replies), key=_total_s)
         return Answer(
             ask=ask,
             card=served.card,
             replies=replies,
-            num_items=num_items,
+            items=items,
             num_tokens=sum([sum(reply.num_tokens) for reply in replies]),
             num_truncated=sum([sum(reply.truncated) for reply in replies]),
             times=times,

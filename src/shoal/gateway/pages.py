@@ -73,7 +73,7 @@ class Pages:
 
     async def _fail(self, scope: Scope, send: Send, error: ShoalError, headers: dict[str, str]) -> None:
         path: str = scope["path"]
-        is_openai = path.startswith("/v1/") and not path.startswith("/v1/embed/")
+        is_openai = path.startswith("/v1/") and not path.startswith(("/v1/embed/", "/v1/rerank/", "/v1/classify/"))
         surface = self._surfaces[OpenAI if is_openai else Native]
         extra = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
         body = surface.error(error, "", "json")

@@ -17,7 +17,14 @@ from shoal.catalog.spec import ModelSpec
 __all__ = ["Arrays", "Features", "Runtime", "RuntimeOptions", "Session", "SessionFacts"]
 
 Arrays = dict[str, npt.NDArray[Any]]
-"""Outputs by name. `dense`: float32 [num_items, dimensions], pooled, all modules applied."""
+"""Outputs by name, those that the spec has heads for.
+
+- `dense`: float32 [num_items, dimensions], pooled, all modules applied.
+- `logits`: float32 [num_items, num_labels].
+- `sparse.indices`: int32, `sparse.values`: float32, the weights above zero of one item after another, ascending.
+
+A name with a dot is a part of a ragged output, which has `<output>.lengths`, int32 [num_items], besides.
+"""
 
 
 class Features(msgspec.Struct, frozen=True):

@@ -1,7 +1,8 @@
 """A device that is not there: deterministic outputs, a real duration, faults on demand. It makes a fleet on a laptop.
 
-A vector is a function of its own item's token ids alone (`fake_vector`), so an answer that belongs to another item, or
-to another order of tokens, is found out. A run takes a_s + c_s * tokens of real time, asleep, as a device would.
+What it says of an item is a function of the item's token ids alone (`fake_vector`, `fake_logit`, `fake_sparse`), so an
+answer that belongs to another item, or to another order of tokens, is found out. A run takes a_s + c_s * tokens of real
+time, asleep, as a device would.
 
 Options (`RuntimeOptions.extra`):
     a_s, c_s         seconds a batch and seconds a token; 0.
@@ -46,6 +47,8 @@ __all__ = [
     "OUT_OF_MEMORY_ID",
     "RAISE_ID",
     "FakeRuntime",
+    "fake_logit",
+    "fake_sparse",
     "fake_vector",
 ]
 
@@ -79,6 +82,18 @@ def fake_vector(token_ids: npt.NDArray[np.int32], dimensions: int) -> npt.NDArra
     return (numbers / np.linalg.norm(numbers)).astype(np.float32)
 
 
+def fake_logit(token_ids: npt.NDArray[np.int32]) -> np.float32:
+    """The logit of an item: a hash of its ids in their order, between -8 and 8."""
+    digest = hashlib.shake_256(b"logit" + np.ascontiguousarray(token_ids, "<i4").tobytes()).digest(4)
+    return np.float32(int.from_bytes(digest, "little") / 2**28 - 8)
+
+
+def fake_sparse(token_ids: npt.NDArray[np.int32]) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.float32]]:
+    """The sparse vector of an item: each id once, ascending, and how often it occurs."""
+    indices, counts = np.unique(token_ids, return_counts=True)
+    return indices.astype(np.int32), counts.astype(np.float32)
+
+
 class FakeRuntime:
     """See the file's docstring."""
 
@@ -91,20 +106,21 @@ class FakeRuntime:
             raise ModelRefused(f"precision is {options.precision!r}; the fake runtime computes in float32.")
         time.sleep(knobs["load_s"])
         _happen(knobs["load_fault"])
-        return FakeSession(spec.dimensions, knobs)
+        return FakeSession(spec, knobs)
 
 
 class FakeSession:
     """A model on the fake device."""
 
-    def __init__(self, dimensions: int, knobs: dict[str, Any]) -> None:
-        self._dimensions = dimensions
+    def __init__(self, spec: ModelSpec, knobs: dict[str, Any]) -> None:
+        self._spec = spec
         self._knobs = knobs
         self._num_runs = 0
 
     @property
     def facts(self) -> SessionFacts:
-        return SessionFacts("fake", "1", "fake", "float32", int(self._knobs["bytes"]))
+        outputs = ("dense", "sparse", "logits")
+        return SessionFacts("fake", "1", "fake", "float32", int(self._knobs["bytes"]), outputs)
 
     def run(self, features: Features) -> Arrays:
         """See `base.Session.run`."""
@@ -117,11 +133,18 @@ class FakeSession:
         if 0 < knobs["max_tokens"] < features.num_tokens:
             raise MemoryError(f"{features.num_tokens} tokens do not fit; max_tokens is {knobs['max_tokens']}")
         time.sleep(knobs["a_s"] + knobs["c_s"] * features.num_tokens)
-        dense = np.empty((features.num_items, self._dimensions), np.float32)
-        for i, token_ids in enumerate(np.split(features.token_ids, np.cumsum(features.lengths)[:-1])):
-            has_nan = fault == "nan" or NAN_ID in token_ids
-            dense[i] = np.nan if has_nan else fake_vector(token_ids, self._dimensions)
-        return {"dense": dense}
+        texts = np.split(features.token_ids, np.cumsum(features.lengths)[:-1])
+        is_nan = np.array([fault == "nan" or NAN_ID in token_ids for token_ids in texts])
+        sparse = [fake_sparse(token_ids) for token_ids in texts]
+        outputs = {
+            "dense": np.stack([fake_vector(token_ids, self._spec.dimensions) for token_ids in texts]),
+            "logits": np.array([[fake_logit(token_ids)] for token_ids in texts], np.float32),
+            "sparse.lengths": np.array([len(indices) for indices, _ in sparse], np.int32),
+            "sparse.indices": np.concatenate([indices for indices, _ in sparse]),
+            "sparse.values": np.concatenate([values for _, values in sparse]),
+        }
+        outputs["dense"][is_nan] = outputs["logits"][is_nan] = np.nan
+        return outputs
 
     def close(self) -> None:
         """Nothing to free."""

@@ -18,7 +18,7 @@ from typing import get_args
 import msgspec
 
 from shoal.adapters.base import Prepared
-from shoal.errors import InternalError, InvalidRequest, ShoalError, UnknownModel, UnsupportedOperation
+from shoal.errors import InternalError, InvalidRequest, ShoalError, UnknownModel
 from shoal.queue.base import Lease, Queue
 from shoal.types import Chunk, Lane, Priority, decode_chunk
 from shoal.worker.replies import Replies
@@ -150,8 +150,7 @@ class Intake:
         if isinstance(outcome, ShoalError):
             self._replies.refuse(work, outcome)
             return
-        work.prepared = outcome
-        work.prepared_at = self._loop.time()
+        work.prepare(outcome, self._loop.time())
         self._replies.recount(work, sum(item.cost for item in outcome))
         self._on_prepared(work)
 
@@ -160,9 +159,6 @@ def _prepare(work: Work) -> Sequence[Prepared] | ShoalError:
     """Tokenise a chunk, in any thread; an error is an outcome like any other."""
     chunk, model = work.chunk, work.model
     try:
-        if chunk.operation not in model.spec.operations:
-            allowed = ", ".join(model.spec.operations)
-            raise UnsupportedOperation(f"{model.id} cannot {chunk.operation}; it can {allowed}", param="model")
         if chunk.lora:
             raise UnknownModel(f"{model.id} has no LoRA named {chunk.lora!r}", param="model")
         model.adapter.check(chunk.options)

@@ -1,29 +1,36 @@
-"""Finished vectors to the bytes of a reply, so that the gateway only joins them. See `types.Render`."""
+"""Finished results to the bytes of a reply, so that the gateway only joins them. See `types.Render`."""
 
 from __future__ import annotations
 
 from binascii import b2a_base64
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from functools import singledispatch
+from typing import Any
 
+import msgspec
 import numpy as np
+import numpy.typing as npt
 import orjson
 
-from shoal.adapters.base import Vectors
-from shoal.types import Render
+from shoal.adapters.base import Finished, Labels, Scores, SparseVectors, Vectors
+from shoal.types import Encoding, Render, Rendered
 
 __all__ = ["render"]
 
 
-def render(vectors: Vectors, how: Render, first_item: int) -> bytes:
+def render(result: Finished, how: Render, first_item: int) -> Rendered:
     """The items of a chunk as they stand in the reply body.
 
     Args:
         first_item: place of the first one in the whole request.
     """
-    rows = np.ascontiguousarray(vectors.data)
-    if how.encoding == "raw":
-        return rows.tobytes()
-    items = _json_rows(rows) if how.encoding == "json" else _base64_rows(rows)
+    pieces = _pieces(result, how.encoding)
+    return msgspec.structs.replace(_facts(result), body=_join(pieces, how, first_item))
+
+
+def _join(items: Iterable[bytes], how: Render, first_item: int) -> bytes:
+    if how.encoding in ("raw", "msgpack"):
+        return b"".join(items)
     if not how.has_index:
         before, after = how.before, how.after
         return b",".join([before + item + after for item in items])
@@ -35,11 +42,70 @@ def render(vectors: Vectors, how: Render, first_item: int) -> bytes:
     )
 
 
-def _json_rows(rows: np.ndarray[tuple[int, ...], np.dtype[np.generic]]) -> list[bytes]:
+@singledispatch
+def _facts(result: Any) -> Rendered:
+    return Rendered(b"")
+
+
+@_facts.register
+def _(result: Vectors) -> Rendered:
+    return Rendered(b"", result.dimensions, [] if result.scales is None else result.scales.tolist())
+
+
+@_facts.register
+def _(result: SparseVectors) -> Rendered:
+    return Rendered(b"", lengths=result.lengths.tolist())
+
+
+@singledispatch
+def _pieces(result: Any, encoding: Encoding) -> Iterable[bytes]:
+    """Each item's bytes; with `raw` any pieces that make up the whole."""
+    raise TypeError(f"{type(result).__name__} cannot be rendered as {encoding}")
+
+
+@_pieces.register
+def _(result: Vectors, encoding: Encoding) -> Iterable[bytes]:
+    rows = np.ascontiguousarray(result.data)
+    if encoding == "raw":
+        return (rows.tobytes(),)
+    return _json_rows(rows) if encoding == "json" else _base64_rows(rows)
+
+
+@_pieces.register
+def _(result: SparseVectors, encoding: Encoding) -> Iterable[bytes]:
+    if encoding == "raw":
+        return (result.indices.tobytes(), result.values.tobytes())
+    return [
+        b'{"indices":%b,"values":%b}' % (_json_row(indices), _json_row(values))
+        for indices, values in zip(
+            _split(result.indices, result.lengths), _split(result.values, result.lengths), strict=True
+        )
+    ]
+
+
+@_pieces.register
+def _(result: Scores, encoding: Encoding) -> Iterable[bytes]:
+    return (result.values.tobytes(),)
+
+
+@_pieces.register
+def _(result: Labels, encoding: Encoding) -> Iterable[bytes]:
+    encode = msgspec.msgpack.encode if encoding == "msgpack" else msgspec.json.encode
+    return [encode([{"label": label, "score": score} for label, score in ranked]) for ranked in result.ranked]
+
+
+def _split(flat: npt.NDArray[Any], lengths: npt.NDArray[np.int32]) -> Sequence[npt.NDArray[Any]]:
+    return np.split(flat, np.cumsum(lengths)[:-1])
+
+
+def _json_row(row: npt.NDArray[Any]) -> bytes:
+    return orjson.dumps(row, option=orjson.OPT_SERIALIZE_NUMPY)
+
+
+def _json_rows(rows: npt.NDArray[Any]) -> list[bytes]:
     """`[..]` for each row, numbers in the shortest form that reads back as the same float: one pass for all rows."""
-    text = orjson.dumps(rows, option=orjson.OPT_SERIALIZE_NUMPY)
-    return [b"[%b]" % row for row in text[2:-2].split(b"],[")]
+    return [b"[%b]" % row for row in _json_row(rows)[2:-2].split(b"],[")]
 
 
-def _base64_rows(rows: np.ndarray[tuple[int, ...], np.dtype[np.generic]]) -> Iterable[bytes]:
+def _base64_rows(rows: npt.NDArray[Any]) -> Iterable[bytes]:
     return (b'"%b"' % b2a_base64(row.data, newline=False) for row in rows)

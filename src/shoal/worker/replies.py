@@ -1,4 +1,4 @@
-"""Answers: raw rows to finished vectors to reply bytes to the gateway, then the ack. Holds every work that is open.
+"""Answers: raw rows to finished results to reply bytes to the gateway, then the ack. Holds every work that is open.
 
 Each work that was added leaves here exactly once: answered, refused or handed back.
 """
@@ -74,8 +74,9 @@ class Replies:
             if not work.is_open:
                 continue
             try:
-                work.put([batch.items[row].index for row in rows], arrays, rows, seconds)
-                if work.num_missing == 0:
+                work.rows.put([batch.items[row].index for row in rows], arrays, rows)
+                work.inference_s += seconds
+                if work.rows.num_missing == 0:
                     self._answer(work)
             except ShoalError as error:
                 self.refuse(work, error)
@@ -107,15 +108,15 @@ class Replies:
 
     def _answer(self, work: Work) -> None:
         chunk = work.chunk
-        vectors = work.model.adapter.finish(work.outputs, chunk.options)
+        finished = work.model.adapter.finish(work.rows.arrays(), chunk.options)
         reply = ChunkReply(
             chunk.request_id,
             chunk.index,
-            body=render(vectors, chunk.render, chunk.first_item),
-            num_tokens=[item.cost for item in work.prepared],
-            truncated=[item.was_truncated for item in work.prepared],
-            scales=[] if vectors.scales is None else vectors.scales.tolist(),
-            dimensions=vectors.dimensions,
+            outputs=[
+                render(result, how, chunk.first_item) for result, how in zip(finished, chunk.renders, strict=True)
+            ],
+            num_tokens=work.tokens_by_item,
+            truncated=work.truncated_by_item,
             times=StageTimes(
                 queue_s=work.queue_s,
                 tokenize_s=work.prepared_at - work.received_at,

@@ -7,15 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from shoal.adapters.base import Adapter, Prepared
 from shoal.catalog.spec import ModelSpec
 from shoal.queue.base import Lease, Pull
-from shoal.runtimes.base import Arrays, SessionFacts
+from shoal.runtimes.base import SessionFacts
 from shoal.types import Chunk, LoadedModel
 from shoal.worker.batcher import Waiting
 from shoal.worker.cost import CostModel, quantum
+from shoal.worker.rows import Rows
 
 __all__ = ["Batch", "Model", "Work", "WorkItem"]
 
@@ -155,9 +154,8 @@ class Work:
     Attributes:
         deadline: minus infinity once the work is closed, so that what is left of it falls out of every queue.
         num_tokens: what it counts for in its model's `held_tokens`: an estimate until it is prepared.
-        prepared: its items, once tokenised.
-        outputs: raw rows of its items as they come, in its own order.
-        num_missing: rows that have not come yet.
+        prepared: what its items became, once tokenised.
+        rows: their raw outputs as they come.
         inference_s: seconds on the device of the batches that it rode in.
     """
 
@@ -167,13 +165,12 @@ class Work:
         "inference_s",
         "lease",
         "model",
-        "num_missing",
         "num_tokens",
-        "outputs",
         "prepared",
         "prepared_at",
         "queue_s",
         "received_at",
+        "rows",
     )
 
     def __init__(self, model: Model, lease: Lease, chunk: Chunk, now: float, unix_now: float) -> None:
@@ -186,8 +183,7 @@ class Work:
         self.num_tokens = chunk.estimated_tokens
         self.prepared: Sequence[Prepared] = ()
         self.prepared_at = now
-        self.outputs: Arrays = {}
-        self.num_missing = chunk.num_items
+        self.rows = Rows(0)
         self.inference_s = 0.0
 
     @property
@@ -197,18 +193,29 @@ class Work:
     def close(self) -> None:
         self.deadline = float("-inf")
 
-    def put(self, indices: list[int], arrays: Arrays, rows: list[int], seconds: float) -> None:
-        """Store rows of a batch's outputs as those of the items `indices`."""
-        for name, array in arrays.items():
-            if name not in self.outputs:
-                self.outputs[name] = np.empty((self.chunk.num_items, *array.shape[1:]), array.dtype)
-            self.outputs[name][indices] = array[rows]
-        self.num_missing -= len(rows)
-        self.inference_s += seconds
+    def prepare(self, prepared: Sequence[Prepared], now: float) -> None:
+        """Its items are tokenised."""
+        self.prepared = prepared
+        self.prepared_at = now
+        self.rows = Rows(len(prepared))
+
+    @property
+    def tokens_by_item(self) -> list[int]:
+        """Tokens run for each item."""
+        costs = [run.cost for run in self.prepared if not run.is_shared]
+        per_item = len(costs) // self.chunk.num_items
+        return costs if per_item == 1 else [sum(costs[i : i + per_item]) for i in range(0, len(costs), per_item)]
+
+    @property
+    def truncated_by_item(self) -> list[bool]:
+        """Whether text of each item was cut away."""
+        cuts = [run.was_truncated for run in self.prepared if not run.is_shared]
+        per_item = len(cuts) // self.chunk.num_items
+        return cuts if per_item == 1 else [any(cuts[i : i + per_item]) for i in range(0, len(cuts), per_item)]
 
 
 class WorkItem:
-    """One item on its way to the device. See `batcher.Item`.
+    """One prepared text or pair on its way to the device. See `batcher.Item`.
 
     Attributes:
         start: virtual start.

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-__all__ = ["Input", "InputTokenizer", "Normalize", "PromptName", "Truncate", "TruncationSide"]
+__all__ = ["Documents", "Input", "InputTokenizer", "Normalize", "PromptName", "Truncate", "TruncationSide"]
 
 Input = Annotated[
     msgspec.Raw,
@@ -21,6 +21,22 @@ Input = Annotated[
                 {
                     "type": "array",
                     "items": {"type": "array", "items": {"type": "integer", "minimum": 0}, "minItems": 1},
+                    "minItems": 1,
+                },
+            ]
+        },
+    ),
+]
+Documents = Annotated[
+    msgspec.Raw,
+    Meta(
+        description="Texts, or objects that hold one each; all alike.",
+        extra_json_schema={
+            "oneOf": [
+                {"type": "array", "items": {"type": "string"}, "minItems": 1},
+                {
+                    "type": "array",
+                    "items": {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]},
                     "minItems": 1,
                 },
             ]

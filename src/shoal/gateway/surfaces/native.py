@@ -1,4 +1,4 @@
-"""Shoal's own API: JSON and MessagePack in and out. Translates and nothing else.
+"""Shoal's own API to embed: JSON and MessagePack in and out. Translates and nothing else.
 
 MessagePack replies carry one matrix (`types.EmbedReply`). JSON replies carry a list: float32, float16 and int8 as
 numbers, or with `encoding: "base64"` each row's little-endian bytes; binary is always base64.
@@ -16,9 +16,19 @@ from shoal.gateway.ask import Answer, Ask
 from shoal.gateway.envelope import Envelope
 from shoal.gateway.formats import Format
 from shoal.gateway.surfaces.fields import Input, InputTokenizer, Normalize, PromptName, Truncate, TruncationSide
-from shoal.types import EmbedOptions, EmbedReply, Render
+from shoal.types import EmbedOptions, EmbedReply, Output, Render, SparseRows
 
-__all__ = ["Native", "NativeEmbedRequest", "NativeError", "NativeReply"]
+__all__ = [
+    "Native",
+    "NativeEmbedRequest",
+    "NativeError",
+    "NativeReply",
+    "NativeSparse",
+    "NativeUsage",
+    "encoders",
+    "native_error",
+    "times_of",
+]
 
 
 class NativeEmbedRequest(msgspec.Struct):
@@ -45,6 +55,16 @@ class NativeEmbedRequest(msgspec.Struct):
         Literal["json", "base64"] | None,
         Meta(description="Of vectors in a JSON reply: numbers, or base64 of the row's bytes. binary is always base64."),
     ] = None
+    outputs: Annotated[
+        list[Literal["dense", "sparse"]] | None,
+        Meta(description="What to return; absent: dense."),
+    ] = None
+    input_type: Annotated[
+        Literal["query", "document"] | None,
+        Meta(description="What the texts are: takes the model's prompt of that name, if it has one."),
+    ] = None
+    top_k: Annotated[int | None, Meta(description="Of sparse vectors: keep so many of the largest weights.")] = None
+    threshold: Annotated[float | None, Meta(description="Of sparse vectors: keep weights above it. Default 0.")] = None
 
 
 class NativeUsage(msgspec.Struct):
@@ -53,21 +73,34 @@ class NativeUsage(msgspec.Struct):
     num_tokens: int
 
 
+class NativeSparse(msgspec.Struct):
+    """A sparse vector."""
+
+    indices: Annotated[list[int], Meta(description="Words of the model's vocabulary, ascending.")]
+    values: Annotated[list[float], Meta(description="Their weights, all above zero.")]
+
+
 class NativeReply(msgspec.Struct):
-    """The reply in JSON: entries in the order of the input. In MessagePack it is EmbedReply."""
+    """The reply in JSON: entries in the order of the input. In MessagePack it is EmbedReply.
+
+    dtype, dimensions and embeddings are there if dense vectors were asked for, sparse if sparse ones were.
+    """
 
     model: str
-    dtype: Literal["float32", "float16", "int8", "binary"]
-    dimensions: int
-    embeddings: Annotated[list[list[float] | str], Meta(description="Numbers, or base64 of each row's bytes.")]
     num_tokens: Annotated[list[int], Meta(description="Tokens really run, an entry a text.")]
     truncated: Annotated[list[bool], Meta(description="Whether each text was cut.")]
     usage: NativeUsage
     times: Annotated[dict[str, float], Meta(description="queue_ms, tokenize_ms, batch_ms, inference_ms, total_ms.")]
     request_id: str
+    dtype: Literal["float32", "float16", "int8", "binary"] | msgspec.UnsetType = msgspec.UNSET
+    dimensions: int | msgspec.UnsetType = msgspec.UNSET
+    embeddings: Annotated[
+        list[list[float] | str] | msgspec.UnsetType, Meta(description="Numbers, or base64 of each row's bytes.")
+    ] = msgspec.UNSET
     scales: Annotated[list[float] | msgspec.UnsetType, Meta(description="With int8 and binary: a number a row.")] = (
         msgspec.UNSET
     )
+    sparse: list[NativeSparse] | msgspec.UnsetType = msgspec.UNSET
 
 
 class NativeErrorBody(msgspec.Struct):
@@ -86,8 +119,8 @@ class NativeError(msgspec.Struct):
     error: NativeErrorBody
 
 
-_encoders = {"json": msgspec.json.Encoder().encode, "msgpack": msgspec.msgpack.Encoder().encode}
-_encode = _encoders["json"]
+encoders = {"json": msgspec.json.Encoder().encode, "msgpack": msgspec.msgpack.Encoder().encode}
+_encode = encoders["json"]
 _RAW, _JSON, _BASE64 = Render("raw"), Render("json"), Render("base64")
 
 
@@ -110,67 +143,100 @@ class Native:
             prompt_name=request.prompt_name,
             prompt=request.prompt,
             dtype=request.dtype or "float32",
+            outputs=("dense",) if request.outputs is None else tuple(request.outputs),
+            input_type=request.input_type,
+            top_k=request.top_k,
+            threshold=request.threshold or 0.0,
         )
         return Ask(
             model=request.model,
-            operation="embed",
             input=request.input,
             input_format=body_format,
             options=options,
-            render=_render(request, reply_format),
+            renders=tuple(_render(output, request, reply_format) for output in options.outputs),
             input_tokenizer=request.input_tokenizer,
+            request=options,
         )
 
     def reply(self, answer: Answer, reply_format: Format) -> bytes:
         return _msgpack_reply(answer) if reply_format == "msgpack" else _json_reply(answer)
 
     def error(self, error: ShoalError, request_id: str, reply_format: Format) -> bytes:
-        body = NativeErrorBody(error.code, error.message, error.param, error.hint, request_id)
-        return _encoders[reply_format](NativeError(body))
+        return native_error(error, request_id, reply_format)
 
 
-def _render(request: NativeEmbedRequest, reply_format: Format) -> Render:
+def native_error(error: ShoalError, request_id: str, reply_format: Format) -> bytes:
+    """The body of a failure on Shoal's own routes."""
+    body = NativeErrorBody(error.code, error.message, error.param, error.hint, request_id)
+    return encoders[reply_format](NativeError(body))
+
+
+def _render(output: Output, request: NativeEmbedRequest, reply_format: Format) -> Render:
     if reply_format == "msgpack":
         return _RAW
-    return _BASE64 if request.encoding == "base64" or request.dtype == "binary" else _JSON
+    is_base64 = output == "dense" and (request.encoding == "base64" or request.dtype == "binary")
+    return _BASE64 if is_base64 else _JSON
 
 
 def _msgpack_reply(answer: Answer) -> bytes:
-    replies = answer.replies
+    options: EmbedOptions = answer.ask.request
     reply = EmbedReply(
         model=answer.card.id,
-        dtype=answer.ask.options.dtype,
-        shape=(answer.num_items, replies[0].dimensions),
-        data=replies[0].body if len(replies) == 1 else b"".join([reply.body for reply in replies]),
-        num_tokens=[count for reply in replies for count in reply.num_tokens],
-        truncated=[was_cut for reply in replies for was_cut in reply.truncated],
-        scales=[scale for reply in replies for scale in reply.scales],
-        times=_times(answer),
+        num_tokens=answer.tokens_by_item,
+        truncated=answer.truncated_by_item,
+        times=times_of(answer),
         request_id=answer.request_id,
-        profile=replies[0].profile,
+        profile=answer.replies[0].profile,
     )
-    return _encoders["msgpack"](reply)
+    for place, output in enumerate(options.outputs):
+        if output == "dense":
+            reply.dtype = options.dtype
+            reply.shape = answer.num_items, answer.replies[0].outputs[place].dimensions
+            reply.data = answer.body(place)
+            reply.scales = _scales(answer, place)
+        else:
+            reply.sparse = _sparse_rows(answer, place)
+    return encoders["msgpack"](reply)
+
+
+def _sparse_rows(answer: Answer, place: int) -> SparseRows:
+    parts = [reply.outputs[place] for reply in answer.replies]
+    return SparseRows(
+        lengths=[length for part in parts for length in part.lengths],
+        indices=b"".join([part.body[: len(part.body) // 2] for part in parts]),
+        values=b"".join([part.body[len(part.body) // 2 :] for part in parts]),
+    )
+
+
+def _scales(answer: Answer, place: int) -> list[float]:
+    return [scale for reply in answer.replies for scale in reply.outputs[place].scales]
 
 
 def _json_reply(answer: Answer) -> bytes:
-    replies = answer.replies
-    head = {"model": answer.card.id, "dtype": answer.ask.options.dtype, "dimensions": replies[0].dimensions}
+    options: EmbedOptions = answer.ask.request
+    head: dict[str, Any] = {"model": answer.card.id}
+    parts: list[bytes] = []
     tail: dict[str, Any] = {
-        "num_tokens": [count for reply in replies for count in reply.num_tokens],
-        "truncated": [was_cut for reply in replies for was_cut in reply.truncated],
+        "num_tokens": answer.tokens_by_item,
+        "truncated": answer.truncated_by_item,
         "usage": {"num_tokens": answer.num_tokens},
-        "times": _times(answer),
+        "times": times_of(answer),
         "request_id": answer.request_id,
     }
-    if scales := [scale for reply in replies for scale in reply.scales]:
-        tail = {"scales": scales, **tail}
-    if replies[0].profile:
-        tail["profile"] = replies[0].profile
-    vectors = b",".join([reply.body for reply in replies])
-    return b'%b,"embeddings":[%b],%b' % (_encode(head)[:-1], vectors, _encode(tail)[1:])
+    for place, output in enumerate(options.outputs):
+        if output == "dense":
+            head |= {"dtype": options.dtype, "dimensions": answer.replies[0].outputs[place].dimensions}
+            if scales := _scales(answer, place):
+                tail = {"scales": scales, **tail}
+        name = b"embeddings" if output == "dense" else output.encode()
+        parts.append(b'"%b":[%b]' % (name, answer.body(place, b",")))
+    if answer.replies[0].profile:
+        tail["profile"] = answer.replies[0].profile
+    return b"%b,%b,%b" % (_encode(head)[:-1], b",".join(parts), _encode(tail)[1:])
 
 
-def _times(answer: Answer) -> dict[str, float]:
+def times_of(answer: Answer) -> dict[str, float]:
+    """Milliseconds by stage."""
     times = answer.times
     return {
         "queue_ms": round(times.queue_s * 1e3, 3),

@@ -106,17 +106,16 @@ class OpenAI:
         )
         return Ask(
             model=request.model,
-            operation="embed",
             input=request.input,
             input_format=body_format,
             options=options,
-            render=_RENDERS[request.encoding_format or "float"],
+            renders=(_RENDERS[request.encoding_format or "float"],),
             input_tokenizer=request.input_tokenizer,
         )
 
     def reply(self, answer: Answer, reply_format: Format) -> bytes:
         return b'{"object":"list","data":[%b],"model":%b,"usage":{"prompt_tokens":%d,"total_tokens":%d}}' % (
-            b",".join([reply.body for reply in answer.replies]),
+            answer.body(between=b","),
             _encode(answer.card.id),
             answer.num_tokens,
             answer.num_tokens,

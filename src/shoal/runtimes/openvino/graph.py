@@ -1,4 +1,4 @@
-"""A model as one graph: encoder, then the modules that follow it. The table of families is here.
+"""A model as one graph: encoder, then its heads. The table of families is here.
 
 To add a family: one file in `families`, one row in `FAMILIES`.
 """
@@ -14,6 +14,7 @@ import openvino as ov
 
 from shoal.catalog.spec import ModelSpec
 from shoal.errors import ModelRefused
+from shoal.runtimes.openvino.heads import classify, vocabulary_logits
 from shoal.runtimes.openvino.inputs import Inputs
 from shoal.runtimes.openvino.layers import Node
 from shoal.runtimes.openvino.pooling import apply_modules
@@ -28,7 +29,7 @@ class Family(msgspec.Struct, frozen=True):
     Attributes:
         encode: "module:function" in `families`.
         hidden: config key of the width of token states.
-        ignored: patterns of tensors below the prefix that embedding does not use (heads, pooler, buffers).
+        ignored: patterns of tensors below the prefix that need not be used (heads, pooler, buffers).
     """
 
     encode: str
@@ -86,7 +87,8 @@ class Graph(msgspec.Struct, frozen=True):
     """A graph that is not compiled yet.
 
     Attributes:
-        model: the openvino model; inputs as in `inputs.Inputs`, one output `dense` [rows, slots, dimensions].
+        model: the openvino model; inputs as in `inputs.Inputs`, outputs float32 and those that the spec has heads for:
+            `dense` [rows, slots, dimensions], `logits` [rows, slots, labels], `sparse` [rows, width, vocabulary].
         input_names: those that it declares.
         padding_id: what positions skip, see `inputs.Inputs.positions`.
         weight_bytes: of all weights, as float32.
@@ -110,17 +112,30 @@ def build_graph(spec: ModelSpec) -> Graph:
             f"{spec.directory}/config.json: the openvino runtime has no graph for family {spec.family!r}.",
             hint=f"It has: {', '.join(sorted(FAMILIES))}.",
         )
-    weights, inputs = open_weights(spec.weights, spec.weights_prefix), Inputs(spec.tokenization.max_length)
+    weights, inputs = open_weights(spec.weights), Inputs(spec.tokenization.max_length)
+    encoder_weights = weights.under(spec.weights_prefix)
     try:
-        states = _encoder(family)(spec.config, weights, inputs)
+        states = _encoder(family)(spec.config, encoder_weights, inputs)
         hidden = spec.config[family.hidden]
     except KeyError as error:
         raise ModelRefused(f"{spec.directory}/config.json lacks {error}.") from error
-    weights.refuse_unused(family.ignored)
-    dense = apply_modules(states, hidden, spec.modules, spec.directory, inputs)
-    dense.output(0).set_names({"dense"})
-    model = ov.Model([dense], list(inputs.parameters.values()), spec.family)
+    outputs = _outputs(spec, states, hidden, weights, inputs)
+    encoder_weights.refuse_unused(family.ignored)
+    for name, output in outputs.items():
+        output.output(0).set_names({name})
+    model = ov.Model(list(outputs.values()), list(inputs.parameters.values()), spec.family)
     return Graph(model, tuple(inputs.parameters), inputs.padding_id, weights.num_bytes)
+
+
+def _outputs(spec: ModelSpec, states: Node, hidden: int, weights: Weights, inputs: Inputs) -> dict[str, Node]:
+    outputs = {}
+    if spec.modules:
+        outputs["dense"] = apply_modules(states, hidden, spec.modules, spec.directory, inputs)
+    if spec.classifier is not None:
+        outputs["logits"] = classify(states, hidden, spec.classifier, weights, inputs)
+    if spec.sparse is not None:
+        outputs["sparse"] = vocabulary_logits(states, hidden, spec.config["vocab_size"], spec.sparse, weights)
+    return outputs
 
 
 def _encoder(family: Family) -> Callable[[dict[str, Any], Weights, Inputs], Node]:

@@ -38,6 +38,7 @@ class OpenVINORuntime:
             device=self._openvino.get_property("CPU", "FULL_DEVICE_NAME").strip(),
             precision=_name(compiled.get_property("INFERENCE_PRECISION_HINT")),
             bytes_in_use=graph.weight_bytes,
+            outputs=tuple(output.get_any_name() for output in compiled.outputs),
         )
         return OpenVINOSession(
             compiled,
@@ -45,6 +46,7 @@ class OpenVINORuntime:
             graph.padding_id,
             max_length=_max_length(spec, graph.padding_id),
             vocabulary_size=spec.config["vocab_size"],
+            sparse=spec.sparse,
             facts=facts,
         )
 

@@ -1,4 +1,4 @@
-"""A loaded model: packs a ragged batch into rows, infers, and puts the vectors back in the order of the items."""
+"""A loaded model: packs a ragged batch into rows, infers, and has the outputs put back in the order of the items."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from shoal.catalog.spec import Sparse
 from shoal.errors import InvalidRequest
 from shoal.runtimes.base import Arrays, Features, SessionFacts
+from shoal.runtimes.openvino.outputs import Collector, Flat, Ragged
 from shoal.runtimes.openvino.packing import Rows, num_slots, plan_rows
 
 __all__ = ["OpenVINOSession"]
@@ -18,6 +20,9 @@ Ints = npt.NDArray[np.int32]
 
 _RUN_TOKENS_PER_THREAD = 512
 """Larger runs are no faster, and their activations leave the cache."""
+
+_RUN_LOGITS = 1 << 24
+"""Numbers that the vocabulary's logits of a run may be, but for a single row that has more: 64 MiB."""
 
 _WIDTH_COST = {"float32": 1 / 5000, "bfloat16": 1 / 700}
 """See `packing.plan_rows`; where matrix multiplications are cheap, attention weighs more."""
@@ -32,7 +37,8 @@ class OpenVINOSession:
         padding_id: what positions skip, see `inputs.Inputs.positions`.
         max_length: tokens that a text may have.
         vocabulary_size: ids are below it.
-        facts: for those who ask.
+        sparse: how the graph's logits become sparse vectors, if it has such.
+        facts: for those who ask; its outputs are those of the graph.
     """
 
     def __init__(
@@ -42,6 +48,7 @@ class OpenVINOSession:
         padding_id: int | None,
         max_length: int,
         vocabulary_size: int,
+        sparse: Sparse | None,
         facts: SessionFacts,
     ) -> None:
         self._request = compiled.create_infer_request()
@@ -51,6 +58,9 @@ class OpenVINOSession:
         self._padding_id = padding_id
         self._max_length = max_length
         self._vocabulary_size = vocabulary_size
+        self._sparse = sparse
+        if sparse is not None:
+            self._run_tokens = min(self._run_tokens, _RUN_LOGITS // vocabulary_size)
         self._facts = facts
 
     @property
@@ -64,18 +74,23 @@ class OpenVINOSession:
             InvalidRequest: a text is longer than the model's positions, or an id is outside its vocabulary.
         """
         self._check(features)
-        dense: npt.NDArray[np.float32] | None = None
+        collectors = self._collectors(features.num_items)
         for rows in plan_rows(features.lengths.tolist(), self._run_tokens, self._width_cost):
             arrays = fill(features, rows, self._input_names, self._padding_id)
-            vectors = self._request.infer(arrays, share_inputs=True, share_outputs=True)["dense"]
-            if dense is None:
-                dense = np.empty((features.num_items, vectors.shape[-1]), np.float32)
-            dense[rows.items] = vectors[rows.rows, rows.slots]
-        return {"dense": np.empty((0, 0), np.float32) if dense is None else dense}
+            outputs = self._request.infer(arrays, share_inputs=True, share_outputs=True)
+            for name, collector in collectors.items():
+                collector.take(outputs[name], rows, features.lengths)
+        return {name: array for collector in collectors.values() for name, array in collector.arrays().items()}
 
     def close(self) -> None:
         """Free the model's memory."""
         del self._request
+
+    def _collectors(self, num_items: int) -> dict[str, Collector]:
+        return {
+            name: Ragged(self._sparse, num_items) if name == "sparse" and self._sparse else Flat(name, num_items)
+            for name in self._facts.outputs
+        }
 
     def _check(self, features: Features) -> None:
         if not features.num_items:

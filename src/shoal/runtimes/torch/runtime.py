@@ -35,6 +35,10 @@ class TorchRuntime:
         Raises:
             MemoryError: the weights do not fit on the device.
         """
+        if not spec.modules:
+            raise ModelRefused(
+                f"{spec.id} has no dense output; the torch runtime gives no other.", hint="Use openvino."
+            )
         choices = read_choices(options)
         device = choose_device(choices.device)
         dtype = choose_dtype(options.precision, device)

@@ -1,0 +1,86 @@
+"""Embedding: prompts in front of texts, and raw vectors to what the caller asked for. Knows no tokenizers library."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+
+from shoal.adapters.base import Finished, Prepared
+from shoal.adapters.sparse import finish_sparse
+from shoal.adapters.texts import Texts
+from shoal.adapters.vectors import check_dimensions, finish_vectors
+from shoal.catalog.spec import Pooling
+from shoal.errors import InvalidRequest, UnsupportedOperation
+from shoal.runtimes.base import Arrays
+from shoal.types import EmbedOptions, Output
+
+__all__ = ["Embedding"]
+
+_PROMPTS_OF_TYPE = {"query": ("query",), "document": ("document", "passage", "corpus")}
+"""Prompt names that sentence-transformers looks for, the first one there wins."""
+
+
+class Embedding:
+    """See `adapters.base.Adapter`."""
+
+    def __init__(self, texts: Texts) -> None:
+        self._texts = texts
+        self._spec = texts.spec
+        self._includes_prompt = all(not isinstance(m, Pooling) or m.include_prompt for m in self._spec.modules)
+        self._prompt_length = lru_cache(256)(self._measure_prompt)
+        self._finishers: dict[Output, Callable[[Arrays, EmbedOptions], Finished]] = {
+            "dense": self._finish_dense,
+            "sparse": finish_sparse,
+        }
+
+    def check(self, options: EmbedOptions) -> None:
+        for output in options.outputs:
+            if output not in self._spec.outputs:
+                has = ", ".join(self._spec.outputs) or "none"
+                raise UnsupportedOperation(f"{self._spec.id} has no output {output}; it has: {has}.", param="outputs")
+        check_dimensions(self._spec, options.dimensions)
+        self._prompt(options)
+
+    def prepare(self, items: Sequence[str | list[int]], options: EmbedOptions, first_item: int) -> list[Prepared]:
+        prompt = self._prompt(options)
+        pool_from = self._prompt_length(prompt) if prompt and not self._includes_prompt else 0
+        return [
+            self._texts.single(
+                ids, number, truncate=options.truncate, side=options.truncation_side, pool_from=pool_from
+            )
+            for number, ids in enumerate(self._texts.encode(items, prompt, first_item), first_item)
+        ]
+
+    def finish(self, raw: Arrays, options: EmbedOptions) -> tuple[Finished, ...]:
+        return tuple(self._finishers[output](raw, options) for output in options.outputs)
+
+    def _finish_dense(self, raw: Arrays, options: EmbedOptions) -> Finished:
+        return finish_vectors(raw["dense"], options, is_normalized=self._spec.is_normalized)
+
+    def _prompt(self, options: EmbedOptions) -> str:
+        """The text to put in front, "" for none."""
+        if options.prompt is not None:
+            if options.prompt_name is not None:
+                raise InvalidRequest("prompt and prompt_name exclude each other.", param="prompt")
+            return options.prompt
+        name = options.prompt_name
+        if name is None and options.input_type is not None:
+            candidates = _PROMPTS_OF_TYPE[options.input_type]
+            name = next((candidate for candidate in candidates if candidate in self._spec.prompts), None)
+        if name is None:
+            name = self._spec.default_prompt_name
+        if name is None:
+            return ""
+        if name not in self._spec.prompts:
+            known = ", ".join(sorted(self._spec.prompts)) or "none"
+            raise InvalidRequest(
+                f"prompt_name is {name!r}; the prompts of {self._spec.id} are: {known}.", param="prompt_name"
+            )
+        return self._spec.prompts[name]
+
+    def _measure_prompt(self, prompt: str) -> int:
+        """Tokens that pooling leaves out: the prompt alone with its special tokens, but for the last one."""
+        tokenizer = self._texts.tokenizer
+        special = tokenizer.num_special
+        num_ids = min(len(tokenizer.encode([prompt])[0]), self._spec.tokenization.max_length - special)
+        return num_ids + special - (1 if tokenizer.suffix else 0)

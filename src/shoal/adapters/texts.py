@@ -1,0 +1,163 @@
+"""Items to token ids within the model's length: what all operations share. Knows no output and no runtime.
+
+What a text means is exactly what the model's own tokenizer makes of it: nothing is stripped or replaced, and a special
+token written out in a text (`[SEP]`, `</s>`) is that special token, as in sentence-transformers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from shoal.adapters.base import Prepared
+from shoal.adapters.tokenizing import Ids, Tokenizer
+from shoal.catalog.spec import ModelSpec
+from shoal.errors import ContextLengthExceeded, InvalidRequest
+
+__all__ = ["Texts"]
+
+
+class Texts:
+    """A model's tokenizer and its limits. `truncates` is what happens if a request does not say."""
+
+    def __init__(self, spec: ModelSpec, tokenizer: Tokenizer, *, truncates: bool = True) -> None:
+        self.spec = spec
+        self.tokenizer = tokenizer
+        self._truncates = truncates
+
+    def single(
+        self, ids: Ids, number: int, *, truncate: bool | None, side: str | None = None, pool_from: int = 0
+    ) -> Prepared:
+        """A text alone, cut from the end that `side` names, None = the tokenizer's own.
+
+        Raises:
+            ContextLengthExceeded: it is too long and not to be cut.
+            InvalidRequest: it has no token, and the model adds none.
+        """
+        kept = self._fit(ids, self.tokenizer.num_special, number, truncate, side)
+        token_ids = self.tokenizer.with_special(kept)
+        if not token_ids.shape[0]:
+            raise _nothing_left(self.spec.id, number)
+        # The prompt may have swallowed the text's first token; something must be left to pool.
+        start = min(pool_from, token_ids.shape[0] - 1) if pool_from else 0
+        return Prepared(token_ids, start, len(kept) < len(ids))
+
+    def pair(
+        self, first: Ids, second: Ids, number: int, *, truncate: bool | None, cuts_second: bool = True
+    ) -> Prepared:
+        """Two texts with the model's special tokens for a pair; only one of them is ever cut.
+
+        Raises:
+            ContextLengthExceeded: they are too long together and it is not to be cut.
+        """
+        layout = self.tokenizer.pair
+        cut, other = (second, first) if cuts_second else (first, second)
+        kept = self._fit(cut, layout.num_special + len(other), number, truncate, None)
+        token_ids, types = layout.join(*((first, kept) if cuts_second else (kept, second)))
+        return Prepared(token_ids, 0, len(kept) < len(cut), types if self.spec.tokenization.has_types else None)
+
+    def require_room(self, ids: Ids, field: str) -> None:
+        """Refuse the fixed text of a pair if it leaves no room for a token of the other one.
+
+        Raises:
+            ContextLengthExceeded: names the field.
+        """
+        limit = self.spec.tokenization.max_length - self.tokenizer.pair.num_special - 1
+        if len(ids) > limit:
+            raise ContextLengthExceeded(
+                f"{field} has {len(ids)} tokens; {self.spec.id} takes at most {limit} here, and never cuts it.",
+                param=field,
+                hint="Shorten it.",
+            )
+
+    def encode(self, items: Sequence[Any], prompt: str = "", first_item: int = 0) -> list[Ids]:
+        """Ids of each item without special tokens.
+
+        Raises:
+            InvalidRequest: an item is unusable; `param` is `input[first_item + i]`.
+        """
+        places = [place for place, item in enumerate(items) if type(item) is str]
+        texts = [prompt + items[place] for place in places] if prompt else [items[place] for place in places]
+        try:
+            encoded = self.tokenizer.encode(texts)
+        except (TypeError, UnicodeError) as error:
+            raise _not_unicode(items, prompt, first_item) from error
+        if len(places) == len(items):
+            return encoded
+        by_place = dict(zip(places, encoded, strict=True))
+        return [
+            by_place[place] if place in by_place else self._own_ids(item, prompt, first_item + place)
+            for place, item in enumerate(items)
+        ]
+
+    def encode_field(self, text: str, field: str) -> Ids:
+        """Ids of a text that is no item, without special tokens.
+
+        Raises:
+            InvalidRequest: it is not valid Unicode; `param` is `field`.
+        """
+        try:
+            return self.tokenizer.encode([text])[0]
+        except (TypeError, UnicodeError) as error:
+            raise InvalidRequest(f"{field} is not valid Unicode: {error}", param=field) from error
+
+    def _fit(self, ids: Ids, num_others: int, number: int, truncate: bool | None, side: str | None) -> Ids:
+        """The ids, cut so that they fit beside `num_others`."""
+        budget = self.spec.tokenization.max_length - num_others
+        if len(ids) <= budget:
+            return ids
+        if not (self._truncates if truncate is None else truncate):
+            name = f"input[{number}]"
+            raise ContextLengthExceeded(
+                f"{name} has {len(ids) + num_others} tokens, special tokens included; "
+                f"{self.spec.id} takes {self.spec.tokenization.max_length}.",
+                param=name,
+                hint="Shorten it, or send truncate: true to have it cut.",
+            )
+        keeps_end = (side or self.spec.tokenization.truncation_side) == "left"
+        return ids[len(ids) - budget :] if keeps_end else ids[:budget]
+
+    def _own_ids(self, item: Any, prompt: str, number: int) -> Ids:
+        """Token ids that the caller brought along, checked."""
+        name = f"input[{number}]"
+        if type(item) is not list or not all(type(token) is int for token in item):
+            raise InvalidRequest(f"{name} must be a string or a list of token ids.", param=name)
+        if not item:
+            raise InvalidRequest(f"{name} is an empty list of token ids.", param=name)
+        if prompt:
+            raise InvalidRequest(
+                f"{name} is a list of token ids, which a prompt cannot be put in front of.",
+                param=name,
+                hint='Send the text itself, or "prompt": "".',
+            )
+        limit = self.spec.vocabulary_size
+        worst = max(item) if max(item) >= limit else min(item)
+        if not 0 <= worst < limit:
+            raise InvalidRequest(
+                f"{name} holds the token id {worst}; ids of {self.spec.id} are 0 to {limit - 1}.",
+                param=name,
+                hint="Ids of another tokenizer mean other words here: send the text itself.",
+            )
+        return item
+
+
+def _nothing_left(model: str, number: int) -> InvalidRequest:
+    """The error for an empty text where no special tokens are added: there is nothing that could be a vector."""
+    name = f"input[{number}]"
+    return InvalidRequest(f"{name} has no tokens, and {model} adds none of its own.", param=name, hint="Leave it out.")
+
+
+def _not_unicode(items: Sequence[Any], prompt: str, first_item: int) -> InvalidRequest:
+    """The error for a text that has no UTF-8 form: a lone surrogate, which JSON can spell."""
+    for place, item in enumerate(items):
+        if type(item) is str:
+            try:
+                item.encode()
+            except UnicodeEncodeError as error:
+                name = f"input[{first_item + place}]"
+                character = f"U+{ord(item[error.start]):04X}"
+                return InvalidRequest(
+                    f"{name} is not valid Unicode: half a surrogate pair, {character}, at character {error.start}.",
+                    param=name,
+                )
+    return InvalidRequest(f"prompt {prompt!r} is not valid Unicode.", param="prompt")

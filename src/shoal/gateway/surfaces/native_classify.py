@@ -1,0 +1,113 @@
+"""Shoal's own API to classify: JSON and MessagePack in and out. Translates and nothing else."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from shoal.errors import ShoalError
+from shoal.gateway.ask import Answer, Ask
+from shoal.gateway.envelope import Envelope
+from shoal.gateway.formats import Format
+from shoal.gateway.surfaces.fields import Input, InputTokenizer, Truncate
+from shoal.gateway.surfaces.native import NativeUsage, encoders, native_error, times_of
+from shoal.types import ClassifyOptions, Render
+
+__all__ = ["NativeClassify", "NativeClassifyReply", "NativeClassifyRequest", "NativeLabel"]
+
+_DEFAULTS = ClassifyOptions()
+
+
+class NativeClassifyRequest(msgspec.Struct):
+    """Texts to labels; null means absent, unknown fields are ignored."""
+
+    input: Input = msgspec.field(default_factory=msgspec.Raw)
+    model: Annotated[str | None, Meta(description="Id or alias of a model, as /v1/models lists them.")] = None
+    raw_scores: Annotated[bool | None, Meta(description="The model's logits instead of probabilities.")] = None
+    top_k: Annotated[int | None, Meta(description="Only so many labels a text, the best.")] = None
+    truncate: Truncate = None
+    labels: Annotated[
+        list[str] | None, Meta(description="Labels of your own, judged by an NLI model as hypotheses about each text.")
+    ] = None
+    hypothesis_template: Annotated[
+        str | None,
+        Meta(description=f"Sentence in which a label stands for {{}}. Default: {_DEFAULTS.hypothesis_template}"),
+    ] = None
+    multi_label: Annotated[
+        bool | None, Meta(description="Judge each label of your own alone, so that several may be true.")
+    ] = None
+    input_tokenizer: InputTokenizer = None
+
+
+class NativeLabel(msgspec.Struct):
+    """A label and its score."""
+
+    label: str
+    score: float
+
+
+class NativeClassifyReply(msgspec.Struct):
+    """The reply: entries in the order of the input."""
+
+    model: str
+    results: Annotated[list[list[NativeLabel]], Meta(description="Each text's labels, best first.")]
+    num_tokens: Annotated[list[int], Meta(description="Tokens really run, an entry a text.")]
+    truncated: Annotated[list[bool], Meta(description="Whether each text was cut.")]
+    usage: NativeUsage
+    times: Annotated[dict[str, float], Meta(description="queue_ms, tokenize_ms, batch_ms, inference_ms, total_ms.")]
+    request_id: str
+
+
+class NativeClassify:
+    """POST /v1/classify."""
+
+    route = "/v1/classify"
+    formats: tuple[Format, ...] = ("json", "msgpack")
+
+    def __init__(self) -> None:
+        self._envelope = Envelope(NativeClassifyRequest)
+
+    def read(self, body: bytes, body_format: Format, reply_format: Format) -> Ask:
+        request = self._envelope.open(body, body_format)
+        options = ClassifyOptions(
+            raw_scores=bool(request.raw_scores),
+            top_k=request.top_k,
+            truncate=request.truncate,
+            labels=tuple(request.labels or ()),
+            hypothesis_template=request.hypothesis_template or _DEFAULTS.hypothesis_template,
+            multi_label=bool(request.multi_label),
+        )
+        return Ask(
+            model=request.model,
+            input=request.input,
+            input_format=body_format,
+            options=options,
+            renders=(Render(reply_format),),
+            input_tokenizer=request.input_tokenizer,
+        )
+
+    def reply(self, answer: Answer, reply_format: Format) -> bytes:
+        between = b"," if reply_format == "json" else b""
+        results = array_of(answer.body(between=between), answer.num_items, reply_format)
+        reply: dict[str, Any] = {
+            "model": answer.card.id,
+            "results": msgspec.Raw(results),
+            "num_tokens": answer.tokens_by_item,
+            "truncated": answer.truncated_by_item,
+            "usage": {"num_tokens": answer.num_tokens},
+            "times": times_of(answer),
+            "request_id": answer.request_id,
+        }
+        return encoders[reply_format](reply)
+
+    def error(self, error: ShoalError, request_id: str, reply_format: Format) -> bytes:
+        return native_error(error, request_id, reply_format)
+
+
+def array_of(items: bytes, num_items: int, body_format: Format) -> bytes:
+    """Encoded items as one array."""
+    if body_format == "json":
+        return b"[%b]" % items
+    return b"\xdd" + num_items.to_bytes(4, "big") + items
