@@ -37,7 +37,7 @@ async def answer_at_once(queue: MemoryQueue) -> None:
 
     def on_lease(lease: Lease) -> None:
         chunk = decode_chunk(lease.body)
-        how = chunk.render
+        how = chunk.renders[0]
         body = b"%b0%b%b%b" % (how.before, how.between, VECTOR, how.after)
         reply = ChunkReply(chunk.request_id, chunk.index, [Rendered(body, CARD.dimensions)], [28], [False])
         queue.send(chunk.reply_to, encode(reply))

@@ -125,7 +125,7 @@ def test_a_replayed_batch_equals_a_plain_one(runtime: TorchRuntime, spec: ModelS
     session = runtime.load(spec, FLOAT32)
     encoder, finish = session._encoder, session._finish
     with torch.inference_mode():
-        graphs = Graphs(*recordable(encoder, finish), record=lambda run: run)
+        graphs = Graphs(*recordable(encoder, finish, max_tokens=200), record=lambda run: run)
         for seed in range(3):
             batch = random_batch(lengths, vocabulary=300, seed=seed)
             (part,) = pack(batch.lengths, 1000)
@@ -135,8 +135,13 @@ def test_a_replayed_batch_equals_a_plain_one(runtime: TorchRuntime, spec: ModelS
             assert_equal(vectors.numpy(), session.run(batch)["dense"][items.numpy()])
 
 
-def recordable(encoder: Encoder, finish: Callable[[torch.Tensor, Tensors], torch.Tensor]) -> tuple:
-    return lambda part, longest: finish(encoder.states(part, 0, longest), part), 50, encoder.padding_id, encoder.device
+def recordable(encoder: Encoder, finish: Callable[[torch.Tensor, Tensors], torch.Tensor], max_tokens: int) -> tuple:
+    return (
+        lambda part, longest: finish(encoder.states(part, 0, longest), part),
+        max_tokens,
+        encoder.padding_id,
+        encoder.device,
+    )
 
 
 @pytest.mark.parametrize("lengths", [(65,), (1,) * 17])
@@ -145,7 +150,7 @@ def test_what_no_graph_holds_is_left_to_a_plain_forward(
 ) -> None:
     session = runtime.load(spec, FLOAT32)
     with torch.inference_mode():
-        graphs = Graphs(*recordable(session._encoder, session._finish), record=lambda run: run)
+        graphs = Graphs(*recordable(session._encoder, session._finish, max_tokens=50), record=lambda run: run)
         batch = random_batch(lengths, vocabulary=300)
         (part,) = pack(batch.lengths, 1000)
         assert graphs.run(fill(batch, part, "from_zero", 0)) is None

@@ -156,9 +156,7 @@ def read_sparse(files: ModelFiles, folder: str, encoder: Encoder, pooling: Json)
     """
     row = _row(folder, encoder)
     if not row.vocabulary:
-        raise refusal(
-            folder + "config.json", "model_type", f"is {encoder.family}, whose word head is not known."
-        )
+        raise refusal(folder + "config.json", "model_type", f"is {encoder.family}, whose word head is not known.")
     shapes = weight_shapes(files, folder)
     embeddings = family_of(folder + "config.json", encoder.raw).embeddings
     is_tied = bool(encoder.raw.get("tie_word_embeddings", True))

@@ -71,7 +71,11 @@ class Graphs:
         """The same texts, then empty ones, then one of all the tokens that are left."""
         num_tokens, num_texts = len(arrays["token_ids"]), len(arrays["pooled_from"])
         left = np.arange(size - num_tokens)
-        rest = {"token_ids": np.full_like(left, self._padding_id), "is_counted": np.ones_like(left)}
+        rest = {
+            "token_ids": np.full_like(left, self._padding_id),
+            "positions": np.zeros_like(left),  # a graph may be longer than the model's table of positions
+            "is_counted": np.ones_like(left),
+        }
         enlarged = {name: np.append(arrays[name], rest.get(name, left)) for name in _PER_TOKEN}
         num_empty = _num_texts(size) - num_texts
         enlarged["starts"] = np.append(arrays["starts"], [num_tokens] * (num_empty - 1) + [size])
