@@ -124,7 +124,7 @@ def test_code_in_the_directory_is_not_run(runtime: TorchRuntime, spec: ModelSpec
 @pytest.mark.parametrize(
     ("modules", "message"),
     [
-        ((), "must be a Pooling"),
+        ((), "no dense output; the torch runtime gives no other"),
         ((Normalize(),), "must be a Pooling"),
         ((Pooling(("mean",)), Pooling(("mean",))), "a second Pooling"),
         ((Pooling(("mean",)), Dense("x.safetensors", 64, 8, "tanh")), "in_features is 64.*gives 32"),
