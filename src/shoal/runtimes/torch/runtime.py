@@ -35,9 +35,10 @@ class TorchRuntime:
         Raises:
             MemoryError: the weights do not fit on the device.
         """
-        if not spec.modules:
+        if spec.outputs != ("dense",) or spec.classifier is not None:
             raise ModelRefused(
-                f"{spec.id} has no dense output; the torch runtime gives no other.", hint="Use openvino."
+                f"{spec.id} gives other outputs than dense vectors; the torch runtime gives no others yet.",
+                hint="Use the openvino runtime.",
             )
         choices = read_choices(options)
         device = choose_device(choices.device)
