@@ -65,8 +65,8 @@ DType = Literal["float32", "float16", "int8", "binary"]
 - `binary`: one bit a number, most significant first, 1 = positive; value ~= (+1 or -1) * scale, scale = mean|v|.
 """
 
-Encoding = Literal["json", "base64", "raw", "msgpack"]
-"""How an item's result stands in a reply: JSON, a JSON string of base64, the bare bytes of numbers, or MessagePack."""
+Encoding = Literal["json", "entries", "base64", "raw", "msgpack"]
+"""How an item's result stands in a reply: JSON (whole or by entry), a JSON string of base64, bare numbers, MessagePack."""
 
 
 class ErrorBody(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -161,7 +161,8 @@ class Render(msgspec.Struct, frozen=True, array_like=True):
 
     Results, by what they are:
         dense: json a list of numbers, base64 and raw the row's bytes.
-        sparse: json `{"indices":[..],"values":[..]}`; raw all int32 indices of the chunk, then all float32 values.
+        sparse: json `{"indices":[..],"values":[..]}`, entries `[{"index":..,"value":..},..]`; raw all int32 indices of
+            the chunk, then all float32 values.
         scores: raw float32.
         labels: json and msgpack a list of `{"label":..,"score":..}`, best first.
     """
