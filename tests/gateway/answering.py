@@ -6,6 +6,7 @@ import asyncio
 import base64
 import zlib
 from collections.abc import Callable
+from typing import get_args
 
 import msgspec
 import numpy as np
@@ -20,6 +21,7 @@ from shoal.types import (
     Lane,
     LoadedModel,
     ModelCard,
+    Priority,
     Render,
     Rendered,
     StageTimes,
@@ -82,8 +84,9 @@ class AnsweringWorker:
 
     async def start(self) -> None:
         for card in self.cards:
-            pull = await self.queue.pull(Lane(self.pool, card.id), self._on_lease)
-            pull.grant(1_000_000)
+            for priority in get_args(Priority):
+                pull = await self.queue.pull(Lane(self.pool, card.id, priority), self._on_lease)
+                pull.grant(1_000_000)
         await self.queue.listen(f"hello.{self.pool}", lambda _: self.announce())
         await self.queue.listen(f"demand.{self.pool}", self._on_demand)
         self.announce()

@@ -149,7 +149,7 @@ async def test_open_requests_are_published_again_when_the_queue_is_back(start_ga
             assert entry["embedding"] == pytest.approx(vector(text).tolist())
         assert (await late).status_code == 200
         again = [chunk.chunk_id for chunk in running.worker.chunks]
-        assert again[: len(lost)] == lost
+        assert [chunk_id for chunk_id in again if chunk_id in lost] == lost
         assert answered.chunk_id not in again
         assert (await running.http.get("/readyz")).status_code == 200
 

@@ -1,5 +1,9 @@
 """Publishes the chunks of a request, collects their replies and keeps the request until it is answered.
 
+Requests share the workers by what they may have in the queue: the first chunks of each go to the lane `default`, so
+that a short request never stands behind a long one; the rest of a long one goes to the lane `bulk`, a window at a time,
+so that long ones take turns.
+
 Every open request is held here, so the queue may forget: when a lost queue is back, what is still unanswered is
 published again under the same ids, and a second reply is dropped. One timer looks after all deadlines and clients that
 hang up; it runs while requests are open. It must not know surfaces.
@@ -32,6 +36,7 @@ from shoal.types import (
     Lane,
     ModelCard,
     Options,
+    Priority,
     RerankOptions,
     decode_reply,
     encode,
@@ -47,6 +52,14 @@ _SWEEP_S = 0.02
 _WATCH_AFTER_S = 0.1
 """A request that takes longer is watched for a client that hangs up; a task for each shorter one would cost more."""
 
+_PRIORITIES: tuple[Priority, Priority] = ("default", "bulk")
+_FIRST_CHUNKS = 2
+"""So many chunks of each request go to the lane `default`, the rest to `bulk`."""
+
+_WINDOW_CHUNKS = 8
+"""So many chunks of a request may be in the queue at once, for each worker that has the model ready. A worker holds two
+full batches, and a chunk may turn out to be a third of the quantum that it was taken for."""
+
 _ENVELOPE_BYTES = 32 * 1024
 """Room for the rest of a chunk or reply, beside its items and options."""
 
@@ -58,8 +71,10 @@ class _OpenRequest:
         "chunks",
         "deadline",
         "done",
-        "lane",
+        "has_news",
         "missing",
+        "model",
+        "num_published",
         "opened_at",
         "publisher",
         "receive",
@@ -69,15 +84,17 @@ class _OpenRequest:
 
     def __init__(
         self,
-        lane: Lane,
-        chunks: list[tuple[str, bytes]],
+        model: str,
+        chunks: list[tuple[Lane, str, bytes]],
         done: asyncio.Future[None],
         now: float,
         timeout_s: float,
         receive: Receive,
     ) -> None:
-        self.lane = lane
+        self.model = model
         self.chunks = chunks
+        self.num_published = 0
+        self.has_news = asyncio.Event()
         self.replies: list[ChunkReply | None] = [None] * len(chunks)
         self.missing = len(chunks)
         self.done = done
@@ -93,11 +110,24 @@ class _OpenRequest:
             return False
         self.replies[reply.index] = reply
         self.missing -= 1
+        self.has_news.set()
         if reply.error is not None:
             self.fail(ShoalError.from_body(reply.error))
         elif self.missing == 0 and not self.done.done():
             self.done.set_result(None)
         return True
+
+    async def next_chunks(self, window: int) -> range:
+        """The chunks to publish now, once there is room for some; none if there is nothing left to publish."""
+        while self.num_published < len(self.chunks) and not self.done.done():
+            num_answered = len(self.chunks) - self.missing
+            stop = min(len(self.chunks), num_answered + window)
+            if stop > self.num_published:
+                first, self.num_published = self.num_published, stop
+                return range(first, stop)
+            self.has_news.clear()
+            await self.has_news.wait()
+        return range(0)
 
     def fail(self, error: Exception) -> None:
         """End the request with an error, unless it has ended."""
@@ -165,7 +195,7 @@ class Dispatch:
     @property
     def open_models(self) -> set[str]:
         """Models that somebody waits for."""
-        return {request.lane.model for request in self._open.values()}
+        return {request.model for request in self._open.values()}
 
     async def run(
         self,
@@ -188,8 +218,7 @@ class Dispatch:
         """
         chunks = self._chunks(ask, options, served, items, request_id, time.time() + timeout_s)
         loop = self._loop
-        lane = Lane(self._pool, served.card.id)
-        request = _OpenRequest(lane, chunks, loop.create_future(), loop.time(), timeout_s, receive)
+        request = _OpenRequest(served.card.id, chunks, loop.create_future(), loop.time(), timeout_s, receive)
         self._open[request_id] = request
         if self._sweep is None:
             self._sweep = loop.call_later(_SWEEP_S, self._look_after)
@@ -203,7 +232,7 @@ class Dispatch:
 
     def _chunks(
         self, ask: Ask, options: Options, served: Served, items: Items, request_id: str, deadline: float
-    ) -> list[tuple[str, bytes]]:
+    ) -> list[tuple[Lane, str, bytes]]:
         card = served.card
         limit_bytes = self._queue.max_message_bytes - _ENVELOPE_BYTES - len(encode(options))
         sizes = [len(item) for item in items.raw]
@@ -219,6 +248,7 @@ class Dispatch:
         if max(sizes) > limit_bytes:
             _refuse_unsendable(sizes, limit_bytes)
         published_at = time.time()
+        lanes = {priority: Lane(self._pool, card.id, priority) for priority in _PRIORITIES}
         chunks = []
         for index, (start, stop, tokens) in enumerate(parts):
             chunk = Chunk(
@@ -234,19 +264,21 @@ class Dispatch:
                 reply_to=self._reply_to,
                 renders=ask.renders,
                 deadline=deadline,
+                priority=_PRIORITIES[index >= _FIRST_CHUNKS],
                 published_at=published_at,
             )
-            chunks.append((chunk.chunk_id, encode(chunk)))
+            chunks.append((lanes[chunk.priority], chunk.chunk_id, encode(chunk)))
         return chunks
 
     async def _publish_all(self, request: _OpenRequest) -> None:
-        """Hand all chunks to the queue, at once; an error is left in `request.done`."""
+        """Hand all chunks to the queue, a window at a time; an error is left in `request.done`."""
         request.publisher = asyncio.current_task(self._loop)
         try:
-            if len(request.chunks) == 1:
-                await self._publish(request, 0)
-            else:
-                await asyncio.gather(*(self._publish(request, index) for index in range(len(request.chunks))))
+            while indices := await request.next_chunks(self._window(request.model)):
+                if len(indices) == 1:
+                    await self._publish(request, indices[0])
+                else:
+                    await asyncio.gather(*(self._publish(request, index) for index in indices))
         except asyncio.CancelledError:
             if request.publisher is None or not request.done.done():
                 raise
@@ -254,10 +286,14 @@ class Dispatch:
         finally:
             request.publisher = None
 
+    def _window(self, model: str) -> int:
+        served = self._directory.get(model)
+        return _WINDOW_CHUNKS * max(1, len(served.loaded) if served is not None else 1)
+
     async def _publish(self, request: _OpenRequest, index: int) -> None:
         num_reconnects = self._num_reconnects
         try:
-            await self._queue.publish(request.lane, *request.chunks[index])
+            await self._queue.publish(*request.chunks[index])
         except NotReady as error:
             # With the queue away, the request waits: its chunks go out when the queue is back. If it has come back in
             # the meantime, they went out already.
@@ -284,12 +320,12 @@ class Dispatch:
             task.add_done_callback(self._republishing.discard)
 
     async def _publish_missing(self, request: _OpenRequest) -> None:
-        missing = [index for index, reply in enumerate(request.replies) if reply is None]
+        missing = [index for index in range(request.num_published) if request.replies[index] is None]
         await asyncio.gather(*(self._publish(request, index) for index in missing))
 
     def _fail_what_cannot_load(self) -> None:
         for request in self._open.values():
-            failure = self._directory.failure(request.lane.model)
+            failure = self._directory.failure(request.model)
             if failure is not None:
                 request.abandon(failure)
 
@@ -308,7 +344,7 @@ class Dispatch:
         if not self._queue.is_connected:
             return NotReady("The queue cannot be reached.", retry_after_s=2.0)
         timeout_s = request.deadline - request.opened_at
-        return self._directory.not_loaded(request.lane.model) or DeadlineExceeded(
+        return self._directory.not_loaded(request.model) or DeadlineExceeded(
             f"The request was not answered within its {timeout_s:.3g} s.",
             hint="Allow more with the header X-Shoal-Timeout (seconds), or send fewer texts at once.",
         )

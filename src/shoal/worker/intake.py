@@ -19,7 +19,7 @@ import msgspec
 
 from shoal.adapters.base import Prepared
 from shoal.errors import InternalError, InvalidRequest, ShoalError, UnknownModel
-from shoal.queue.base import Lease, Queue
+from shoal.queue.base import Lease, Pull, Queue
 from shoal.types import Chunk, Lane, Priority, decode_chunk
 from shoal.worker.replies import Replies
 from shoal.worker.work import Model, Work
@@ -32,6 +32,9 @@ INLINE_BYTES = 2048
 """Chunks up to this size are tokenised on the event loop: a thread costs more than they do."""
 
 HELD_BATCHES = 2
+BULK_BATCHES = 0.25
+"""Held of the lane `bulk` however much waits in the others."""
+
 MAX_CREDIT = 256
 
 Items = list[str | list[int]]
@@ -97,19 +100,32 @@ class Intake:
             self._grant_room(model)
 
     def _grant_room(self, model: Model) -> None:
-        """Grant a model's pulls credit for the room there is. Room is seconds of work, shared by all models."""
-        held_s = sum(other.held_s for other in self._models)
-        room_tokens = HELD_BATCHES * model.full_batch_tokens - held_s / model.seconds_per_token
-        if room_tokens > 0 and model.is_open:
-            chunks = int(room_tokens / max(model.tokens_per_chunk, 1.0) / len(self._models))
-            self._grant(model, max(1, min(chunks, MAX_CREDIT)))
+        """Grant a model's pulls credit for the room there is. Room is seconds of work, shared by all models.
 
-    def _grant(self, model: Model, num_chunks: int) -> None:
-        """Raise credit to `num_chunks`, and that of the bulk lane to a quarter; seldom, as a grant is a message."""
+        Bulk fills what the other lanes leave, and a little in any case, so that it is never starved. What it fills is
+        no less room for the others: the batcher puts them first.
+        """
+        if not model.is_open:
+            return
+        full_s = model.full_batch_tokens * model.seconds_per_token
+        bulk_s = sum(other.held_bulk_s for other in self._models)
+        rest_s = sum(other.held_s for other in self._models) - bulk_s
+        room_s = HELD_BATCHES * full_s - rest_s
+        bulk_room_s = max(room_s, BULK_BATCHES * full_s) - bulk_s
         for priority, pull in model.pulls.items():
-            wanted = max(1, num_chunks // 4) if priority == "bulk" else num_chunks
-            if pull.credit <= wanted // 2:
-                pull.grant(wanted - pull.credit)
+            if priority == "bulk":
+                self._grant(model, pull, bulk_room_s, model.full_batch_tokens)
+            else:
+                self._grant(model, pull, room_s, model.tokens_per_chunk)
+
+    def _grant(self, model: Model, pull: Pull, room_s: float, chunk_tokens: float) -> None:
+        """Raise a pull's credit to the chunks that there is room for; seldom, as a grant is a message."""
+        if room_s <= 0:
+            return
+        chunks = int(room_s / model.seconds_per_token / max(chunk_tokens, 1.0) / len(self._models))
+        wanted = max(1, min(chunks, MAX_CREDIT))
+        if pull.credit <= wanted // 2:
+            pull.grant(wanted - pull.credit)
 
     def _receive(self, model: Model, lease: Lease) -> None:
         try:

@@ -53,12 +53,12 @@ class Replies:
         """Take responsibility for a work."""
         self._open[work.chunk.chunk_id] = work
         self._settled.clear()
-        work.model.held_tokens += work.num_tokens
+        work.model.hold(work.num_tokens, work.chunk.priority)
 
     def recount(self, work: Work, num_tokens: int) -> None:
         """Put the true number of tokens in the place of the gateway's estimate."""
-        work.model.held_tokens += num_tokens - work.num_tokens
-        work.model.count_chunk(num_tokens, len(work.prepared))
+        work.model.hold(num_tokens - work.num_tokens, work.chunk.priority)
+        work.model.count_chunk(num_tokens, len(work.prepared), work.chunk.priority)
         work.num_tokens = num_tokens
 
     async def settled(self) -> None:
@@ -137,7 +137,7 @@ class Replies:
 
     def _close(self, work: Work) -> None:
         work.close()
-        work.model.held_tokens -= work.num_tokens
+        work.model.hold(-work.num_tokens, work.chunk.priority)
         self._open.pop(work.chunk.chunk_id, None)
         self.on_close()
         if not self._open:

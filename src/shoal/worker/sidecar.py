@@ -46,7 +46,8 @@ MAX_CRASHES = 3
 """In company, then alone, then alone once more: one who kills the host twice must not cost an innocent request."""
 
 HEAD_START: dict[Priority, float] = {"interactive": 1.0, "default": 0.0, "bulk": -2.0}
-"""Latency objectives by which a lane's items count as older, or younger, than they are."""
+"""Latency objectives by which a lane's items count as older, or younger, than they are. Age counts from their arrival
+here, not from when they were published: else the rest of a long request would pass for older than all short ones."""
 
 
 class Sidecar:

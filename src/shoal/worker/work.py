@@ -11,7 +11,7 @@ from shoal.adapters.base import Adapter, Prepared
 from shoal.catalog.spec import ModelSpec
 from shoal.queue.base import Lease, Pull
 from shoal.runtimes.base import SessionFacts
-from shoal.types import Chunk, LoadedModel
+from shoal.types import Chunk, LoadedModel, Priority
 from shoal.worker.batcher import Waiting
 from shoal.worker.cost import CostModel, quantum
 from shoal.worker.rows import Rows
@@ -36,8 +36,10 @@ class Model:
         waiting: prepared items that wait for the device.
         pulls: standing pulls, by priority.
         held_tokens: tokens of all chunks on loan, those on the device included.
+        held_bulk_tokens: those of the lane `bulk` among them.
         pace: moving mean of how much longer batches take than measured at load; the host may share its cores with us.
-        tokens_per_chunk, tokens_per_item: moving means; until the first chunk has come, it counts for a quantum.
+        tokens_per_chunk, tokens_per_item: moving means; until the first chunk has come, it counts for a quantum. The
+            first leaves out the lane `bulk`, whose chunks are about a quantum each.
         is_open: whether it still takes chunks.
     """
 
@@ -64,6 +66,7 @@ class Model:
         self.waiting: Waiting[WorkItem] = Waiting()
         self.pulls: dict[str, Pull] = {}
         self.held_tokens = 0
+        self.held_bulk_tokens = 0
         self.pace = 1.0
         self._num_chunks = 0
         self.tokens_per_chunk = self.tokens_per_item = float(self.quantum_tokens)
@@ -88,6 +91,17 @@ class Model:
     def held_s(self) -> float:
         """Seconds of work on loan."""
         return self.held_tokens * self.seconds_per_token
+
+    @property
+    def held_bulk_s(self) -> float:
+        """Seconds of bulk work on loan."""
+        return self.held_bulk_tokens * self.seconds_per_token
+
+    def hold(self, num_tokens: int, priority: Priority) -> None:
+        """Count so many tokens more (or fewer) as held."""
+        self.held_tokens += num_tokens
+        if priority == "bulk":
+            self.held_bulk_tokens += num_tokens
 
     @property
     def state(self) -> LoadedModel:
@@ -140,11 +154,12 @@ class Model:
     def _quantum(self) -> int:
         return quantum(self.cost, self._objective_s, self.spec.tokenization.max_length, self.max_tokens)
 
-    def count_chunk(self, num_tokens: int, num_items: int) -> None:
+    def count_chunk(self, num_tokens: int, num_items: int, priority: Priority) -> None:
         """Let a chunk's true size into the moving means."""
         self._num_chunks += 1
         weight = max(MEAN_WEIGHT, 1 / self._num_chunks)
-        self.tokens_per_chunk += weight * (num_tokens - self.tokens_per_chunk)
+        if priority != "bulk":
+            self.tokens_per_chunk += weight * (num_tokens - self.tokens_per_chunk)
         self.tokens_per_item += weight * (num_tokens / num_items - self.tokens_per_item)
 
 
