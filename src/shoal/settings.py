@@ -7,6 +7,8 @@ command line and the docs, `from_environment` fills a group. This is the only fi
 from __future__ import annotations
 
 import dataclasses
+import json
+import math
 import os
 import typing
 from pathlib import Path
@@ -33,10 +35,35 @@ __all__ = [
 
 T = TypeVar("T")
 
+DAY_S = 86_400
 
-def setting(default: Any, help: str, *, choices: tuple[str, ...] = (), is_secret: bool = False, flag: str = "") -> Any:
-    """Declare a field: its default, one sentence of help, what it may be, and its flag if that is not its name."""
-    metadata = {"help": help, "choices": choices, "is_secret": is_secret, "flag": flag}
+
+def setting(
+    default: Any,
+    help: str,
+    *,
+    choices: tuple[str, ...] = (),
+    minimum: float = -math.inf,
+    maximum: float = math.inf,
+    is_above_minimum: bool = False,
+    is_json_object: bool = False,
+    is_secret: bool = False,
+    flag: str = "",
+) -> Any:
+    """Declare a field: its default, one sentence of help, what it may be, and its flag if that is not its name.
+
+    Text from outside is held to what it may be; a group that code makes is not.
+    """
+    metadata = {
+        "help": help,
+        "choices": choices,
+        "minimum": minimum,
+        "maximum": maximum,
+        "is_above_minimum": is_above_minimum,
+        "is_json_object": is_json_object,
+        "is_secret": is_secret,
+        "short_flag": flag,
+    }
     return dataclasses.field(default=default, metadata=metadata)
 
 
@@ -45,18 +72,24 @@ class GatewaySettings:
     """The HTTP side."""
 
     host: str = setting("127.0.0.1", "Address to listen on.")
-    port: int = setting(8080, "Port to listen on; 0 takes a free one and prints it.")
+    port: int = setting(8080, "Port to listen on; 0 takes a free one and prints it.", minimum=0, maximum=65535)
     allow_open: bool = setting(
-        False, "Allow a non-loopback address although no keys are set: anybody who reaches it may use it."
+        False,
+        "Allow a non-loopback address although Shoal has no authentication yet: anybody who reaches it may use it, "
+        "so put an authenticating proxy in front.",
     )
-    max_body_bytes: int = setting(32 * 1024 * 1024, "Largest request body in bytes (413 above).")
-    max_items: int = setting(2048, "Most items in one request (413 above).")
-    max_item_bytes: int = setting(1024 * 1024, "Largest single text in bytes (413 above).")
+    max_body_bytes: int = setting(32 * 1024 * 1024, "Largest request body in bytes (413 above).", minimum=1)
+    max_items: int = setting(2048, "Most items in one request (413 above).", minimum=1)
+    max_item_bytes: int = setting(1024 * 1024, "Largest single text in bytes (413 above).", minimum=1)
     timeout_s: float = setting(
-        60.0, "Seconds that a request may take if its X-Shoal-Timeout header does not say; 504 after."
+        60.0,
+        "Seconds that a request may take if its X-Shoal-Timeout header does not say; 504 after.",
+        minimum=0,
+        maximum=DAY_S,
+        is_above_minimum=True,
     )
     access_log: bool = setting(False, "Log a line for each request (never its text).")
-    graceful_s: float = setting(10.0, "Seconds that open requests get to finish at shutdown.")
+    graceful_s: float = setting(10.0, "Seconds that open requests get to finish at shutdown.", minimum=0, maximum=DAY_S)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,33 +99,47 @@ class QueueSettings:
     queue: str = setting("", "NATS URL, such as nats://127.0.0.1:4222; empty keeps the queue in memory (shoal serve).")
     queue_token: str = setting("", "Token to log in to NATS with.", is_secret=True)
     pool: str = setting("default", "Pool: workers of one pool are alike and share its lanes.")
-    lease_s: float = setting(10.0, "Seconds after which work of a silent worker goes to another one.")
-    max_deliveries: int = setting(5, "How often a chunk is tried before it is given up.")
+    lease_s: float = setting(
+        10.0, "Seconds after which work of a silent worker goes to another one.", minimum=0.5, maximum=3600
+    )
+    max_deliveries: int = setting(5, "How often a chunk is tried before it is given up.", minimum=1)
 
 
 @dataclasses.dataclass(frozen=True)
 class WorkerSettings:
     """The device side."""
 
-    runtime: str = setting("openvino", "Runtime that runs the models.")
+    runtime: str = setting("openvino", "Runtime that runs the models.", choices=("openvino", "torch", "fake"))
     precision: str = setting(
         "auto",
         "Number format on the device; auto is bfloat16 where the device computes in it natively, else float32.",
         choices=("auto", "float32", "bfloat16", "float16"),
     )
-    threads: int = setting(0, "Threads of the runtime; 0 means all cores this process may use.")
-    tokenizer_threads: int = setting(1, "Threads that tokenise large chunks beside the device.")
+    threads: int = setting(0, "Threads of the runtime; 0 means all cores this process may use.", minimum=0)
+    tokenizer_threads: int = setting(1, "Threads that tokenise large chunks beside the device.", minimum=1)
     latency_objective_ms: float = setting(
-        250.0, "Time in which a worker aims to answer; a batch takes at most 0.6 of it."
+        250.0,
+        "Time in which a worker aims to answer; a batch takes at most 0.6 of it.",
+        minimum=0,
+        is_above_minimum=True,
     )
-    max_batch_tokens: int = setting(32768, "Upper bound of tokens in a batch, whatever the latency objective allows.")
-    max_batch_items: int = setting(1024, "Upper bound of items in a batch.")
+    max_batch_tokens: int = setting(
+        32768, "Upper bound of tokens in a batch, whatever the latency objective allows.", minimum=1
+    )
+    max_batch_items: int = setting(1024, "Upper bound of items in a batch.", minimum=1)
     truncate: bool = setting(
         True, "What to do with a text that is too long if the request does not say: cut and flag it, or refuse it."
     )
-    drain_s: float = setting(10.0, "Seconds that running work gets to finish at shutdown; the rest is handed back.")
+    drain_s: float = setting(
+        10.0,
+        "Seconds that running work gets to finish at shutdown; the rest is handed back.",
+        minimum=0,
+        maximum=DAY_S,
+    )
     runtime_options: str = setting(
-        "", "Further options of the runtime as JSON, such as the fake runtime's a_s and c_s."
+        "",
+        "Further options of the runtime as JSON, such as the fake runtime's a_s and c_s.",
+        is_json_object=True,
     )
 
 
@@ -121,7 +168,9 @@ class ServeSettings:
     """How `shoal serve` spreads over processes."""
 
     workers: int = setting(
-        0, "Worker processes beside the gateway, with a broker between them; 0 runs the worker in the same process."
+        0,
+        "Worker processes beside the gateway, with a broker between them; 0 runs the worker in the same process.",
+        minimum=0,
     )
 
 
@@ -130,7 +179,9 @@ class BrokerSettings:
     """The bundled nats-server."""
 
     broker_host: str = setting("127.0.0.1", "Address to listen on.", flag="--host")
-    broker_port: int = setting(4222, "Port to listen on; 0 takes a free one and prints it.", flag="--port")
+    broker_port: int = setting(
+        4222, "Port to listen on; 0 takes a free one and prints it.", minimum=0, maximum=65535, flag="--port"
+    )
     broker_directory: str = setting(
         "", "Directory for what the broker keeps; empty makes a temporary one.", flag="--store-directory"
     )
@@ -153,8 +204,12 @@ class Declaration:
     kind: type
     default: Any
     help: str
-    choices: tuple[str, ...]
-    is_secret: bool
+    choices: tuple[str, ...] = ()
+    minimum: float = -math.inf
+    maximum: float = math.inf
+    is_above_minimum: bool = False
+    is_json_object: bool = False
+    is_secret: bool = False
     short_flag: str = ""
 
     @property
@@ -165,6 +220,35 @@ class Declaration:
     def variable(self) -> str:
         return "SHOAL_" + self.name.upper()
 
+    @property
+    def range(self) -> str:
+        """The numbers allowed, in words; empty if all are, or it is no number."""
+        if self.minimum == -math.inf:
+            return ""
+        least = f"above {self.minimum:g}" if self.is_above_minimum else f"at least {self.minimum:g}"
+        return least if self.maximum == math.inf else f"{least}, at most {self.maximum:g}"
+
+    def problem_of(self, value: Any) -> str:
+        """What a value must be instead; empty if it is allowed."""
+        if self.choices and value not in self.choices:
+            return f"must be one of {', '.join(self.choices)}"
+        if self.is_json_object and value and not _is_json_object(value):
+            return 'must be a JSON object, such as {"a_s": 0.01}'
+        if self.range and not self._is_in_range(value):
+            return f"must be {self.range}"
+        return ""
+
+    def _is_in_range(self, value: float) -> bool:
+        is_least = value > self.minimum if self.is_above_minimum else value >= self.minimum
+        return is_least and value <= self.maximum and math.isfinite(value)
+
+
+def _is_json_object(text: str) -> bool:
+    try:
+        return isinstance(json.loads(text), dict)
+    except (ValueError, RecursionError):
+        return False
+
 
 def declarations(group: type[Any]) -> list[Declaration]:
     """The settings of a group, in order."""
@@ -174,10 +258,7 @@ def declarations(group: type[Any]) -> list[Declaration]:
             name=field.name,
             kind=kinds[field.name],
             default=field.default,
-            help=field.metadata["help"],
-            choices=field.metadata["choices"],
-            is_secret=field.metadata["is_secret"],
-            short_flag=field.metadata["flag"],
+            **field.metadata,
         )
         for field in dataclasses.fields(group)
     ]
@@ -189,8 +270,6 @@ def parse(declaration: Declaration, text: str) -> Any:
     Raises:
         ValueError: names the variable, the value and what is allowed.
     """
-    if declaration.choices and text not in declaration.choices:
-        raise ValueError(f"{declaration.variable} is {text!r}; allowed: {', '.join(declaration.choices)}")
     if declaration.kind is bool:
         words = {
             "1": True,
@@ -206,9 +285,12 @@ def parse(declaration: Declaration, text: str) -> Any:
             raise ValueError(f"{declaration.variable} is {text!r}; allowed: true or false")
         return words[text.lower()]
     try:
-        return declaration.kind(text)
+        value = declaration.kind(text)
     except ValueError:
         raise ValueError(f"{declaration.variable} is {text!r}; it must be a {declaration.kind.__name__}") from None
+    if problem := declaration.problem_of(value):
+        raise ValueError(f"{declaration.variable} is {text!r}; it {problem}")
+    return value
 
 
 def from_environment(group: type[T], **overrides: Any) -> T:

@@ -12,6 +12,7 @@ from click.testing import CliRunner
 from shoal import settings
 from shoal.cli.options import Command
 from shoal.cli.options import settings as with_settings
+from shoal.runtimes.registry import RUNTIMES
 from shoal.settings import Declaration, declarations
 
 GROUPS = [getattr(settings, name) for name in settings.__all__ if name.endswith("Settings")]
@@ -39,6 +40,8 @@ def other_value(one: Declaration) -> tuple[Any, str]:
         return value, value
     if one.kind is bool:
         return not one.default, str(not one.default).lower()
+    if one.is_json_object:
+        return '{"a": 1}', '{"a": 1}'
     value = {int: 17, float: 2.5, str: "words"}[one.kind]
     return value, str(value)
 
@@ -84,12 +87,59 @@ def test_help_lists_groups_with_variable_default_and_choices():
     assert "env var: SHOAL_QUEUE_TOKEN]" in text
 
 
-@pytest.mark.parametrize("arguments", [["--threads", "many"], ["--precision", "int3"]])
-def test_a_wrong_value_is_wrong_usage(arguments: list[str]):
-    @click.command()
-    @with_settings(worker=settings.WorkerSettings)
-    def command(worker: Any) -> None: ...
+def test_the_help_says_ranges():
+    @click.command(cls=Command)
+    @with_settings(gateway=settings.GatewaySettings)
+    def command(gateway: Any) -> None: ...
 
-    done = CliRunner().invoke(command, arguments)
-    assert done.exit_code == 2
-    assert arguments[1] in done.output
+    text = CliRunner().invoke(command, ["--help"], terminal_width=200).output
+    assert "[env var: SHOAL_PORT; default: 8080; at least 0, at most 65535]" in text
+    assert "[env var: SHOAL_TIMEOUT_S; default: 60.0; above 0, at most 86400]" in text
+
+
+WRONG = [
+    (settings.GatewaySettings, "port", "99999", "at least 0, at most 65535"),
+    (settings.GatewaySettings, "port", "-1", "at least 0, at most 65535"),
+    (settings.GatewaySettings, "port", "http", "integer"),
+    (settings.GatewaySettings, "timeout_s", "nan", "above 0, at most 86400"),
+    (settings.GatewaySettings, "timeout_s", "-5.0", "above 0, at most 86400"),
+    (settings.GatewaySettings, "timeout_s", "inf", "above 0, at most 86400"),
+    (settings.GatewaySettings, "max_items", "0", "at least 1"),
+    (settings.QueueSettings, "lease_s", "0.0", "at least 0.5, at most 3600"),
+    (settings.WorkerSettings, "max_batch_tokens", "0", "at least 1"),
+    (settings.WorkerSettings, "latency_objective_ms", "0.0", "above 0"),
+    (settings.WorkerSettings, "latency_objective_ms", "inf", "above 0"),
+    (settings.WorkerSettings, "precision", "int3", "float32"),
+    (settings.WorkerSettings, "runtime", "tpu", "openvino"),
+    (settings.WorkerSettings, "runtime_options", "{bad", "JSON object"),
+    (settings.WorkerSettings, "runtime_options", "[1]", "JSON object"),
+    (settings.ServeSettings, "workers", "-1", "at least 0"),
+    (settings.BrokerSettings, "broker_port", "65536", "at least 0, at most 65535"),
+]
+
+
+@pytest.mark.parametrize(("group", "name", "text", "allowed"), WRONG, ids=[f"{one[1]}={one[2]}" for one in WRONG])
+def test_a_wrong_value_is_wrong_usage(
+    group: type[Any], name: str, text: str, allowed: str, monkeypatch: pytest.MonkeyPatch
+):
+    @click.command()
+    @with_settings(group=group)
+    def command(group: Any) -> None: ...
+
+    (one,) = [one for one in declarations(group) if one.name == name]
+    for done in (
+        CliRunner().invoke(command, [one.flag, text]),
+        CliRunner().invoke(command, env={one.variable: text}),
+    ):
+        assert done.exit_code == 2
+        assert f"'{one.flag}'" in done.output
+        assert text in done.output
+        assert allowed in done.output
+    monkeypatch.setenv(one.variable, text)
+    with pytest.raises(ValueError, match=rf"^{one.variable} is .*{text.strip('{[]}')}.*must be"):
+        settings.from_environment(group)
+
+
+def test_the_runtimes_to_choose_from_are_those_there_are():
+    (runtime,) = [one for one in declarations(settings.WorkerSettings) if one.name == "runtime"]
+    assert set(runtime.choices) == set(RUNTIMES)

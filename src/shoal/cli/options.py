@@ -30,9 +30,22 @@ class Command(click.Command):
 
 
 class _SettingOption(click.Option):
-    def __init__(self, *arguments: Any, section: str, **attributes: Any) -> None:
+    def __init__(self, *arguments: Any, section: str, declaration: Declaration, **attributes: Any) -> None:
         super().__init__(*arguments, **attributes)
         self.section = section
+        self._declaration = declaration
+
+    def type_cast_value(self, ctx: click.Context, value: Any) -> Any:
+        converted = super().type_cast_value(ctx, value)
+        if problem := self._declaration.problem_of(converted):
+            raise click.BadParameter(f"{converted!r} is not allowed: it {problem}.", ctx, self)
+        return converted
+
+    def get_help_extra(self, ctx: click.Context) -> Any:
+        extra = super().get_help_extra(ctx)
+        if self._declaration.range:
+            extra["range"] = self._declaration.range
+        return extra
 
 
 def settings(**groups: type[Any]) -> Callable[[F], F]:
@@ -73,6 +86,7 @@ def _option(declaration: Declaration, section: str) -> Callable[[Any], Any]:
         declaration.name,
         cls=_SettingOption,
         section=section,
+        declaration=declaration,
         type=click.Choice(declaration.choices) if declaration.choices else declaration.kind,
         default=declaration.default,
         envvar=declaration.variable,

@@ -32,7 +32,7 @@ class Server:
 
     Args:
         app: ASGI application.
-        settings: host, port, and whether a non-loopback host is allowed without keys.
+        settings: host, port, and whether a non-loopback host is allowed.
     """
 
     def __init__(self, app: App, settings: GatewaySettings) -> None:
@@ -96,9 +96,9 @@ def refuse_open_host(settings: GatewaySettings) -> None:
     if settings.allow_open or _is_loopback(settings.host):
         return
     raise InvalidRequest(
-        f"host is {settings.host!r}: anybody who reaches this machine could use the server, for no keys are set.",
+        f"host is {settings.host!r}, and Shoal has no authentication yet: anybody who reaches it could use it.",
         param="host",
-        hint="Set --allow-open (SHOAL_ALLOW_OPEN=true) if that is meant.",
+        hint="Listen on loopback behind an authenticating proxy, or set --allow-open (SHOAL_ALLOW_OPEN=true).",
     )
 
 
