@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from gateway.conftest import Running
+from shoal.gateway.http import timeout_s
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -195,11 +196,41 @@ async def test_body_limit_while_reading(running: Running) -> None:
     assert b" 413 " in status_line
 
 
-@pytest.mark.parametrize("text", ["0", "-1", "nan", "inf", "1e3", "soon", "", "100000"])
-async def test_timeout_header(running: Running, text: str) -> None:
+@pytest.mark.parametrize("text", ["0", "-1", "nan", "inf", "-inf", "1e-999", "1e6", "soon", "1 2", "", "100000"])
+async def test_a_wrong_timeout_header(running: Running, text: str) -> None:
     headers = {"x-shoal-timeout": text}
     reply = await running.http.post("/v1/embeddings", json={"model": "plain", "input": "x"}, headers=headers)
     assert (reply.status_code, reply.json()["error"]["param"]) == (400, "X-Shoal-Timeout")
+
+
+@pytest.mark.parametrize("text", ["1e1", "2.5E+1", "+30", ".5e2", "86400"])
+async def test_timeout_header(running: Running, text: str) -> None:
+    headers = {"x-shoal-timeout": text}
+    reply = await running.http.post("/v1/embeddings", json={"model": "plain", "input": "x"}, headers=headers)
+    assert reply.status_code == 200
+    chunk = running.worker.chunks[-1]
+    assert chunk.deadline - chunk.published_at == pytest.approx(float(text), abs=1)
+
+
+async def test_blanks_around_the_timeout_mean_nothing() -> None:
+    assert timeout_s({b"x-shoal-timeout": b" 2.5\t"}, 60.0) == 2.5
+
+
+async def test_a_body_that_stalls_is_504_and_ends_the_connection(running: Running) -> None:
+    """The time allowed starts with the headers."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", int(running.url.rsplit(":", 1)[1]))
+    writer.write(
+        b"POST /v1/embed HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 100\r\n"
+        b'x-shoal-timeout: 0.1\r\n\r\n{"input":'
+    )
+    async with asyncio.timeout(20):
+        reply = await reader.read()
+    writer.close()
+    head, _, body = reply.partition(b"\r\n\r\n")
+    assert b" 504 " in head.splitlines()[0]
+    error = json.loads(body)["error"]
+    assert error["code"] == "deadline_exceeded"
+    assert "0.1 s" in error["message"]
 
 
 async def test_a_fault_of_ours_is_a_500_without_user_text(

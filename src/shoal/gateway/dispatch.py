@@ -206,9 +206,14 @@ class Dispatch:
         *,
         request_id: str,
         timeout_s: float,
+        spent_s: float,
         receive: Receive,
     ) -> list[ChunkReply]:
         """The replies to all chunks of a request, in order.
+
+        Args:
+            timeout_s: what the request may take.
+            spent_s: what it has taken so far.
 
         Raises:
             ShoalError: the first error that a worker answered with.
@@ -216,9 +221,9 @@ class Dispatch:
             NotReady: the same, with the model still loading.
             ClientGone: `receive` said so.
         """
-        chunks = self._chunks(ask, options, served, items, request_id, time.time() + timeout_s)
+        chunks = self._chunks(ask, options, served, items, request_id, time.time() + timeout_s - spent_s)
         loop = self._loop
-        request = _OpenRequest(served.card.id, chunks, loop.create_future(), loop.time(), timeout_s, receive)
+        request = _OpenRequest(served.card.id, chunks, loop.create_future(), loop.time() - spent_s, timeout_s, receive)
         self._open[request_id] = request
         if self._sweep is None:
             self._sweep = loop.call_later(_SWEEP_S, self._look_after)

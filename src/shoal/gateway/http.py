@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
-import re
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
-from shoal.errors import InvalidRequest, ShoalError, TooLarge, UnsupportedMediaType
+from shoal.errors import DeadlineExceeded, InvalidRequest, ShoalError, TooLarge, UnsupportedMediaType
 
 __all__ = ["App", "ClientGone", "Receive", "Scope", "Send", "error_headers", "read_body", "send_reply", "timeout_s"]
 
@@ -25,12 +25,13 @@ class ClientGone(Exception):
     """Nobody waits for this request any more."""
 
 
-async def read_body(headers: dict[bytes, bytes], receive: Receive, limit_bytes: int) -> bytes:
+async def read_body(headers: dict[bytes, bytes], receive: Receive, limit_bytes: int, limit_s: float) -> bytes:
     """The whole body.
 
     Raises:
         TooLarge: it is beyond the limit; told from Content-Length before a byte is read, else when it is crossed.
         UnsupportedMediaType: it is compressed.
+        DeadlineExceeded: it is not there after `limit_s`.
         ClientGone: the client hung up in the middle.
     """
     encoding = headers.get(b"content-encoding", b"identity").lower()
@@ -40,6 +41,17 @@ async def read_body(headers: dict[bytes, bytes], receive: Receive, limit_bytes: 
     length = headers.get(b"content-length", b"")
     if length.isdigit() and int(length[:20]) > limit_bytes:
         raise _body_too_large(int(length[:20]), limit_bytes)
+    try:
+        async with asyncio.timeout(limit_s):
+            return await _read(receive, limit_bytes)
+    except TimeoutError:
+        raise DeadlineExceeded(
+            f"The body did not arrive within the {limit_s:.3g} s that the request may take.",
+            hint="Allow more with the header X-Shoal-Timeout (seconds).",
+        ) from None
+
+
+async def _read(receive: Receive, limit_bytes: int) -> bytes:
     parts: list[bytes] = []
     size_bytes = 0
     while True:
@@ -65,20 +77,21 @@ def timeout_s(headers: dict[bytes, bytes], default_s: float) -> float:
     """Seconds that the request may take, from X-Shoal-Timeout.
 
     Raises:
-        InvalidRequest: the header is no positive number.
+        InvalidRequest: the header is no number above 0, or above a day.
     """
     text = headers.get(b"x-shoal-timeout")
     if text is None:
         return default_s
-    if _NUMBER.fullmatch(text) and 0 < (seconds := float(text)) <= _MAX_TIMEOUT_S:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    if 0 < seconds <= _MAX_TIMEOUT_S:
         return seconds
     raise InvalidRequest(
-        f"X-Shoal-Timeout is {text[:50].decode('latin-1')!r}; it must be seconds, above 0, at most {_MAX_TIMEOUT_S:g}.",
+        f"X-Shoal-Timeout is {text[:50].decode('latin-1')!r}; it must be a number of seconds above 0 and at most {_MAX_TIMEOUT_S:g}.",
         param="X-Shoal-Timeout",
     )
-
-
-_NUMBER = re.compile(rb"\d{1,9}(\.\d{0,9})?")
 
 
 def error_headers(error: ShoalError) -> Headers:

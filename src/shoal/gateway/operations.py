@@ -11,7 +11,7 @@ import re
 import time
 from typing import Any
 
-from shoal.errors import InternalError, InvalidRequest, MethodNotAllowed, ShoalError
+from shoal.errors import DeadlineExceeded, InternalError, InvalidRequest, MethodNotAllowed, ShoalError
 from shoal.gateway.ask import Answer, Ask, Surface, check, check_tokens, renamed
 from shoal.gateway.demand import Demands
 from shoal.gateway.directory import Directory, Served
@@ -112,6 +112,7 @@ class _Run:
     def __init__(self, operations: Operations, surface: Surface, scope: Scope) -> None:
         self.started_at = time.perf_counter()
         self.model = ""
+        self._has_read = False
         self._operations = operations
         self._surface = surface
         self._method: str = scope["method"]
@@ -145,7 +146,8 @@ class _Run:
         body_format = request_format(headers.get(b"content-type", b""), self._surface.formats)
         self.reply_format = self._choose_reply_format(body_format)
         limit_s = timeout_s(headers, settings.timeout_s)
-        body = await read_body(headers, receive, settings.max_body_bytes)
+        body = await read_body(headers, receive, settings.max_body_bytes, limit_s)
+        self._has_read = True
         ask = self._surface.read(body, body_format, self.reply_format)
         served = operations.find(ask.model)
         self.model = served.card.id
@@ -155,7 +157,14 @@ class _Run:
             items = split(ask.input, body_format, max_items=settings.max_items, max_item_bytes=settings.max_item_bytes)
             check_tokens(items, ask.input_tokenizer, served.card)
             replies = await operations.dispatch.run(
-                ask, options, served, items, request_id=self._chunk_request_id, timeout_s=limit_s, receive=receive
+                ask,
+                options,
+                served,
+                items,
+                request_id=self._chunk_request_id,
+                timeout_s=limit_s,
+                spent_s=time.perf_counter() - self.started_at,
+                receive=receive,
             )
         except ShoalError as error:
             raise (error if ask.field == "input" else renamed(error, ask.field)) from error.__cause__
@@ -185,6 +194,8 @@ class _Run:
         headers = error_headers(error)
         if isinstance(error, MethodNotAllowed):
             headers.append((b"allow", b"POST"))
+        if isinstance(error, DeadlineExceeded) and not self._has_read:
+            headers.append((b"connection", b"close"))  # whatever comes next belongs to this body
         return error.status, self._surface.error(error, self.request_id, self.reply_format), headers
 
     def log(self, status: int) -> None:
