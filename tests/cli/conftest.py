@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from client.wire_server import WireServer, serving
-from shoal.cli.main import cli
+from shoal.cli.root import cli
 
 
 @pytest.fixture(scope="session")

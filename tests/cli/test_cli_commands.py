@@ -14,7 +14,7 @@ import pytest
 import shoal
 import shoal.launch
 from client.wire_server import WireServer
-from shoal.cli.main import cli
+from shoal.cli.root import cli
 from shoal.cli.serve import DEMO_MODEL
 from shoal.settings import GatewaySettings, LogSettings, ModelSettings, QueueSettings, WorkerSettings
 
@@ -159,7 +159,7 @@ def test_version(run_shoal):
 def test_a_start_loads_little():
     """What `shoal --help` imports decides how fast it is: no NumPy, HTTP, terminal or inference library."""
     heavy = ("numpy", "httpx", "rich", "openvino", "starlette", "nats", "tokenizers", "asyncio", "huggingface_hub")
-    script = f"import shoal.cli.main, sys; print([name for name in {heavy} if name in sys.modules])"
+    script = f"import shoal.cli.root, sys; print([name for name in {heavy} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
     assert done.stdout.strip() == "[]"
 

@@ -63,7 +63,7 @@ class Running:
 
 
 @contextlib.contextmanager
-def running(*arguments: str, **variables: str) -> Iterator[Running]:
+def running(*arguments: str, is_own_group: bool = False, **variables: str) -> Iterator[Running]:
     """`shoal ARGUMENTS` with SHOAL_* and other variables added, killed at the end if it still lives."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("SHOAL_")}
     process = subprocess.Popen(
@@ -71,6 +71,7 @@ def running(*arguments: str, **variables: str) -> Iterator[Running]:
         env=environment | {"HF_HUB_OFFLINE": "1"} | variables,
         stderr=subprocess.PIPE,
         text=True,
+        start_new_session=is_own_group,
     )
     server = Running(process)
     try:

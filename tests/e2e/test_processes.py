@@ -80,7 +80,7 @@ def test_killing_the_broker_under_load_loses_nothing() -> None:
 
 @pytest.mark.parametrize("arguments", [(), ("--workers", "2")], ids=["memory", "nats"])
 def test_nothing_outlives_a_killed_server(arguments: tuple[str, ...]) -> None:
-    with serving("fake:tiny", "--runtime", "fake", *arguments) as (server, _):
+    with serving("fake:tiny", "--runtime", "fake", "--drain-s", "2", *arguments) as (server, _):
         below = [os.pidfd_open(pid) for pid in children_of(server.process.pid)]
         assert len(below) == (5 if arguments else 1)
         server.process.kill()
@@ -99,6 +99,21 @@ def test_a_signal_stops_it_cleanly(number: signal.Signals) -> None:
         assert server.stop(number) in (0, 130)
         assert "Traceback" not in server.output
         assert not [pid for pid in below if Path(f"/proc/{pid}").exists()]
+
+
+STAGES = ["click", "shoal.settings", "numpy", "starlette", "shoal.launch", "listens on", "openvino", "Ready after"]
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_ctrl_c_while_starting_is_quiet(stage: str) -> None:
+    """The terminal sends SIGINT to the whole process group. Modules are named on stderr as they are imported."""
+    with running("serve", MODEL, "--port", "0", PYTHONPROFILEIMPORTTIME="1", is_own_group=True) as server:
+        server.wait_for_line(stage if " " in stage else rf"\| +{stage}$")
+        os.killpg(server.process.pid, signal.SIGINT)
+        assert server.process.wait(30) in (0, 130)
+    assert "Traceback" not in server.output
+    assert "KeyboardInterrupt" not in server.output
+    assert "host died" not in server.output
 
 
 def test_open_requests_are_answered_at_shutdown() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -71,6 +72,7 @@ def embed(
 
     source = _source(texts, file, field)
     _check(output, keep_going)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # what was finished is named
     tally = Tally()
     started = time.perf_counter()
     client = Client(

@@ -31,5 +31,9 @@ def run_until_signal(main: Callable[[asyncio.Event], Awaitable[int]]) -> int:
             loop.add_signal_handler(number, on_signal, number)
         return await main(stopping)
 
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(supervise())
+    previous = signal.getsignal(signal.SIGINT)
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            return runner.run(supervise())
+    finally:
+        signal.signal(signal.SIGINT, previous)  # the loop has put Python's own in its place
