@@ -203,6 +203,38 @@ async def test_a_wrong_timeout_header(running: Running, text: str) -> None:
     assert (reply.status_code, reply.json()["error"]["param"]) == (400, "X-Shoal-Timeout")
 
 
+NO_IDS = {
+    '["a",1]': ("input[1]", "a number among texts"),
+    '[[1],["a"]]': ("input[1]", "holds a text among token ids"),
+    "[[1],[2,-1]]": ("input[1]", "holds a negative number"),
+    "[[1, 2 ,5.5]]": ("input[0]", "holds a number that is no integer"),
+    '[[1],"a"]': ("input[1]", "a text among lists of token ids"),
+    "[-1]": ("input[0]", "is a negative number"),
+    "[5.5]": ("input[0]", "is a number that is no integer"),
+    "[1,2,null]": ("input[2]", "is null among token ids"),
+}
+
+
+@pytest.mark.parametrize("text", NO_IDS)
+async def test_what_is_no_token_id_is_named_as_what_it_is(running: Running, text: str) -> None:
+    param, words = NO_IDS[text]
+    body = {"model": "plain", "input": json.loads(text)}
+    headers = {"content-type": "application/msgpack", "accept": "application/json"}
+    for reply in (
+        await running.http.post("/v1/embed", json=body),
+        await running.http.post("/v1/embed", content=msgspec.msgpack.encode(body), headers=headers),
+    ):
+        error = reply.json()["error"]
+        assert (reply.status_code, error["param"]) == (400, param)
+        assert words in error["message"]
+
+
+async def test_a_missing_input_is_called_missing(running: Running) -> None:
+    for route, field in (("/v1/embeddings", "input"), ("/v1/embed", "input")):
+        error = (await running.http.post(route, json={"model": "plain"})).json()["error"]
+        assert (error["message"], error["param"]) == (f"The field {field} is missing.", field)
+
+
 @pytest.mark.parametrize("text", ["1e1", "2.5E+1", "+30", ".5e2", "86400"])
 async def test_timeout_header(running: Running, text: str) -> None:
     headers = {"x-shoal-timeout": text}

@@ -91,6 +91,13 @@ async def test_order_over_many_chunks_whatever_order_replies_come_in(running: Ru
     assert "shoal_dropped_replies_total 0.0" not in page
 
 
+async def test_a_literal_prompt(running: Running) -> None:
+    reply = await running.embed(input="x", prompt="say: ")
+    assert np.array_equal(np.array(reply.json()["data"][0]["embedding"], np.float32), vector("say: x"))
+    both = await running.embed(input="x", prompt="say: ", prompt_name="query")
+    assert (both.status_code, both.json()["error"]["param"]) == (400, "prompt")
+
+
 async def test_dimensions(running: Running) -> None:
     """C26: cut where the model was trained for it, refused elsewhere and out of range; the full number is as absent."""
     cut = await running.embed(model="org/nested", input="x", dimensions=4)

@@ -88,8 +88,9 @@ def timeout_s(headers: dict[bytes, bytes], default_s: float) -> float:
         seconds = math.nan
     if 0 < seconds <= _MAX_TIMEOUT_S:
         return seconds
+    given = text[:50].decode("latin-1")
     raise InvalidRequest(
-        f"X-Shoal-Timeout is {text[:50].decode('latin-1')!r}; it must be a number of seconds above 0 and at most {_MAX_TIMEOUT_S:g}.",
+        f"X-Shoal-Timeout is {given!r}; it must be a number of seconds above 0 and at most {_MAX_TIMEOUT_S:g}.",
         param="X-Shoal-Timeout",
     )
 

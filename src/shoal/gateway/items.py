@@ -7,6 +7,7 @@ by the limits whatever the body holds: 32 MiB of `"",` would be eleven million i
 from __future__ import annotations
 
 import re
+from typing import Annotated
 
 import msgspec
 
@@ -57,7 +58,7 @@ def split_items(raw: msgspec.Raw, input_format: Format, *, max_items: int, max_i
     """
     split = _split_json if input_format == "json" else _split_msgpack
     try:
-        items = split(bytes(raw), max_items, max_item_bytes)
+        items = split(_present(raw), max_items, max_item_bytes)
     except RecursionError:
         raise InvalidRequest("input is nested too deeply.", param="input") from None
     if len(items.raw) > max_items:
@@ -66,6 +67,13 @@ def split_items(raw: msgspec.Raw, input_format: Format, *, max_items: int, max_i
         index = next(index for index, item in enumerate(items.raw) if len(item) > max_item_bytes)
         raise _item_too_large(index, len(items.raw[index]), max_item_bytes)
     return items
+
+
+def _present(raw: msgspec.Raw) -> bytes:
+    value = bytes(raw)
+    if not value:
+        raise InvalidRequest("The field input is missing.", param="input")
+    return value
 
 
 class _Document(msgspec.Struct):
@@ -84,7 +92,7 @@ def split_documents(raw: msgspec.Raw, input_format: Format, *, max_items: int, m
     Raises:
         InvalidRequest, TooLarge: as in `split_items`.
     """
-    value = bytes(raw)
+    value = _present(raw)
     kind_of = _json_kind if input_format == "json" else _msgpack_kind
     if (kind := kind_of(value)) != "a list":
         raise InvalidRequest(f"input is {kind}; it must be a list of texts or of objects with a text.", param="input")
@@ -160,6 +168,10 @@ def _wrong_kind(param: str, what: str) -> InvalidRequest:
     return InvalidRequest(f"{param} is {what}; it must be a text or a list of token ids.", param=param)
 
 
+def _wrong_id(param: str, says: str) -> InvalidRequest:
+    return InvalidRequest(f"{param} {says}; token ids are integers, none below 0.", param=param)
+
+
 def _is_empty() -> InvalidRequest:
     return InvalidRequest("input is an empty list; it must hold at least one text.", param="input")
 
@@ -168,6 +180,7 @@ def _is_empty() -> InvalidRequest:
 
 _BLANKS = b" \t\r\n"
 _TOKEN_IDS = re.compile(rb"\[[\d\s,]*+\]")
+_LEADING_IDS = re.compile(rb"\[\s*+(?:\d++\s*+,\s*+)*+")
 _NEXT = re.compile(rb"\s*+,\s*+")
 
 
@@ -221,8 +234,10 @@ def _json_token_lists(array: bytes, max_items: int) -> list[bytes]:
     while len(lists) <= max_items:
         match = _TOKEN_IDS.match(array, position)
         if match is None:
-            kind = _json_kind(array[position : position + 32])
-            raise _wrong_kind(f"input[{len(lists)}]", kind + " of something else" if kind == "a list" else kind)
+            param = f"input[{len(lists)}]"
+            if array[position : position + 1] == b"[":
+                raise _wrong_id(param, f"holds {_first_that_is_no_id(array, position)[1]} among token ids")
+            raise _wrong_kind(param, f"{_json_kind(array[position : position + 1])} among lists of token ids")
         if not match[0][1:-1].strip(_BLANKS):
             raise InvalidRequest(f"input[{len(lists)}] is an empty list of token ids.", param=f"input[{len(lists)}]")
         lists.append(match[0])
@@ -234,12 +249,20 @@ def _json_token_lists(array: bytes, max_items: int) -> list[bytes]:
 
 
 def _check_token_ids(value: bytes) -> None:
-    if _TOKEN_IDS.fullmatch(value):
-        return
-    for index, item in enumerate(msgspec.json.decode(value, type=list[msgspec.Raw])):
-        if not bytes(item).isdigit():
-            kind = _json_kind(bytes(item))
-            raise _wrong_kind(f"input[{index}]", f"{kind} among token ids" if index else kind)
+    if not _TOKEN_IDS.fullmatch(value):
+        index, kind = _first_that_is_no_id(value, 0)
+        raise _wrong_id(f"input[{index}]", f"is {kind}" + (" among token ids" if index else ""))
+
+
+def _first_that_is_no_id(array: bytes, position: int) -> tuple[int, str]:
+    """Place and kind of the first element, of the list that starts at `position`, that is no token id."""
+    ids = _LEADING_IDS.match(array, position)
+    leading = ids[0] if ids else b""
+    culprit = array[position + len(leading) : position + len(leading) + 1]
+    kind = _json_kind(culprit)
+    if kind == "a number":
+        kind = "a negative number" if culprit == b"-" else "a number that is no integer"
+    return leading.count(b","), kind
 
 
 def _json_kind(value: bytes) -> str:
@@ -263,7 +286,7 @@ def _split_msgpack(value: bytes, max_items: int, max_item_bytes: int) -> Items:
     if first == "a number":
         if len(value) > max_item_bytes:
             raise _item_too_large(0, len(value), max_item_bytes)
-        _check_msgpack_ids(value, "input")
+        _check_msgpack_ids(value, "input[{}]", "is")
         return Items("msgpack", [value], True)
     if length > max_items:
         raise TooLarge(
@@ -273,21 +296,39 @@ def _split_msgpack(value: bytes, max_items: int, max_item_bytes: int) -> Items:
     for index, item in enumerate(raws):
         kind = _msgpack_kind(item)
         if kind != first or kind not in ("a text", "a list"):
-            raise _wrong_kind(f"input[{index}]", kind if index == 0 else f"{kind} among others")
+            others = "texts" if first == "a text" else "lists of token ids"
+            raise _wrong_kind(f"input[{index}]", kind if index == 0 else f"{kind} among {others}")
         if kind == "a list":
             if len(item) > max_item_bytes:
                 raise _item_too_large(index, len(item), max_item_bytes)
-            _check_msgpack_ids(item, f"input[{index}]")
+            _check_msgpack_ids(item, f"input[{index}]", "holds")
     return Items("msgpack", raws, first == "a list")
 
 
-def _check_msgpack_ids(value: bytes, param: str) -> None:
+_decode_ids = msgspec.msgpack.Decoder(list[Annotated[int, msgspec.Meta(ge=0)]]).decode
+
+
+def _check_msgpack_ids(value: bytes, param: str, verb: str) -> None:
+    """Args: `param` with braces for the place of an id, where an id is an item of its own."""
     try:
-        ids = msgspec.msgpack.decode(value, type=list[int])
+        ids = _decode_ids(value)
     except msgspec.ValidationError:
-        raise _wrong_kind(param, "a list of something else than token ids") from None
+        for index, raw in enumerate(msgspec.msgpack.decode(value, type=list[msgspec.Raw])):
+            if (kind := _msgpack_id_kind(bytes(raw))) is not None:
+                raise _wrong_id(param.format(index), f"{verb} {kind} among token ids") from None
+        raise
     if not ids:
         raise InvalidRequest(f"{param} is an empty list of token ids.", param=param)
+
+
+def _msgpack_id_kind(value: bytes) -> str | None:
+    """What an element is, unless it is a token id."""
+    kind = _msgpack_kind(value)
+    if kind != "a number":
+        return kind
+    if value[0] in (0xCA, 0xCB):
+        return "a number that is no integer"
+    return "a negative number" if msgspec.msgpack.decode(value) < 0 else None
 
 
 def _msgpack_kind(value: bytes) -> str:

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-__all__ = ["Documents", "Input", "InputTokenizer", "Normalize", "PromptName", "Truncate", "TruncationSide"]
+__all__ = ["Documents", "Input", "InputTokenizer", "Normalize", "Prompt", "PromptName", "Truncate", "TruncationSide"]
 
 Input = Annotated[
     msgspec.Raw,
@@ -43,6 +43,7 @@ Documents = Annotated[
         },
     ),
 ]
+Prompt = Annotated[str | None, Meta(description="Literal text in front of each text, instead of prompt_name.")]
 PromptName = Annotated[str | None, Meta(description="One of the model's own prompts, put in front of each text.")]
 Truncate = Annotated[
     bool | None,

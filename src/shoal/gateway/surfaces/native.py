@@ -15,7 +15,7 @@ from shoal.errors import ShoalError
 from shoal.gateway.ask import Answer, Ask
 from shoal.gateway.envelope import Envelope
 from shoal.gateway.formats import Format
-from shoal.gateway.surfaces.fields import Input, InputTokenizer, Normalize, PromptName, Truncate, TruncationSide
+from shoal.gateway.surfaces.fields import Input, InputTokenizer, Normalize, Prompt, PromptName, Truncate, TruncationSide
 from shoal.types import EmbedOptions, EmbedReply, Output, Render, SparseRows
 
 __all__ = [
@@ -47,9 +47,7 @@ class NativeEmbedRequest(msgspec.Struct):
     truncate: Truncate = None
     truncation_side: TruncationSide = None
     prompt_name: PromptName = None
-    prompt: Annotated[str | None, Meta(description="Literal text in front of each text, instead of prompt_name.")] = (
-        None
-    )
+    prompt: Prompt = None
     input_tokenizer: InputTokenizer = None
     encoding: Annotated[
         Literal["json", "base64"] | None,

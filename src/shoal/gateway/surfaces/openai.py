@@ -11,7 +11,7 @@ from shoal.errors import InvalidRequest, ShoalError
 from shoal.gateway.ask import Answer, Ask
 from shoal.gateway.envelope import Envelope
 from shoal.gateway.formats import Format
-from shoal.gateway.surfaces.fields import Input, InputTokenizer, Normalize, PromptName, Truncate, TruncationSide
+from shoal.gateway.surfaces.fields import Input, InputTokenizer, Normalize, Prompt, PromptName, Truncate, TruncationSide
 from shoal.types import EmbedOptions, Render
 
 __all__ = ["OpenAI", "OpenAIEmbedRequest", "OpenAIError", "OpenAIList"]
@@ -31,6 +31,7 @@ class OpenAIEmbedRequest(msgspec.Struct):
     user: Annotated[str | None, Meta(description="Ignored.")] = None
     input_type: Annotated[str | None, Meta(description="Another word for prompt_name.")] = None
     prompt_name: PromptName = None
+    prompt: Prompt = None
     truncate: Truncate = None
     truncation_side: TruncationSide = None
     normalize: Normalize = None
@@ -103,6 +104,7 @@ class OpenAI:
             truncate=request.truncate,
             truncation_side=request.truncation_side,
             prompt_name=request.prompt_name if request.prompt_name is not None else request.input_type,
+            prompt=request.prompt,
         )
         return Ask(
             model=request.model,
