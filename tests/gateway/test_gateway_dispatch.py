@@ -13,6 +13,7 @@ import pytest
 from gateway.answering import AnsweringWorker, vector
 from gateway.conftest import SETTINGS, Running, Start
 from shoal.errors import NotReady, Overloaded
+from shoal.gateway.directory import Directory
 from shoal.queue.memory import MemoryQueue
 from shoal.types import ChunkReply, ErrorBody, Lane, encode
 
@@ -261,11 +262,15 @@ async def test_workers_come_and_go(running: Running) -> None:
     second.states = {"org/nested": "ready"}
     await second.start()
     running.worker.announce(leaving=True)
-    unknown = await running.embed(model="plain", input="x")
-    assert unknown.status_code == 404
+    headers = {"x-shoal-timeout": "0.05"}
+    body = {"model": "plain", "input": "x"}
+    gone = await running.http.post("/v1/embeddings", json=body, headers=headers)
+    assert (gone.status_code, gone.json()["error"]["code"]) == (503, "not_ready")
+    assert (await running.embed(model="org/other", input="x")).status_code == 404
     assert (await running.embed(model="org/nested", input="x")).status_code == 200
     second.announce(leaving=True)
-    nobody = await running.embed(model="org/nested", input="x")
+    body["model"] = "org/nested"
+    nobody = await running.http.post("/v1/embeddings", json=body, headers=headers)
     assert (nobody.status_code, nobody.json()["error"]["code"]) == (503, "not_ready")
     assert (await running.http.get("/readyz")).status_code == 503
     running.worker.announce()
@@ -279,7 +284,32 @@ async def test_silent_workers_expire(running: Running) -> None:
     async with asyncio.timeout(5):
         while (await running.http.get("/readyz")).status_code == 200:
             pass
-    assert (await running.embed(input="x")).status_code == 503
+    headers = {"x-shoal-timeout": "0.05"}
+    reply = await running.http.post("/v1/embeddings", json={"model": "plain", "input": "x"}, headers=headers)
+    assert (reply.status_code, reply.json()["error"]["code"]) == (503, "not_ready")
+
+
+async def test_requests_wait_for_a_worker_to_announce_itself(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As when the gateway is new, or the only worker restarts; a model that nobody serves is told from one to come."""
+    is_waiting = asyncio.Event()
+    may_come = Directory._may_come
+
+    def spy(directory: Directory, name: str) -> bool:
+        is_waiting.set()
+        return may_come(directory, name)
+
+    monkeypatch.setattr(Directory, "_may_come", spy)
+    for name, status in (("plain", 200), ("org/never-heard-of", 404)):
+        running.worker.announce(leaving=True)
+        async with asyncio.timeout(20):
+            while (await running.http.get("/readyz")).status_code == 200:
+                pass
+        is_waiting.clear()
+        pending = asyncio.ensure_future(running.embed(model=name, input="x"))
+        await is_waiting.wait()
+        assert not pending.done()
+        running.worker.announce()
+        assert (await pending).status_code == status
 
 
 async def test_stopping_answers_what_is_open(start_gateway: Start) -> None:

@@ -6,6 +6,7 @@ It hears announcements and forgets workers that fell silent. It must not know re
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 
 import msgspec
@@ -18,6 +19,12 @@ __all__ = ["Directory", "Served"]
 
 DEFAULT_QUANTUM_TOKENS = 2048
 """Assumed until a worker has measured its own."""
+
+_ANNOUNCED_WITHIN_S = 5.0
+"""So long a request waits for a worker to announce itself: when the gateway is new, or the worker restarts."""
+
+_LOST_OF_LATE_S = 30.0
+"""So long a model counts as on its way back after its last worker has gone."""
 
 _MISSED_INTERVALS = 3
 _DEFAULT_LOAD_S = 5.0
@@ -55,7 +62,9 @@ class Directory:
         self._clock = clock
         self._workers: dict[str, tuple[WorkerStatus, float]] = {}
         self._by_name: dict[str, Served] = {}
+        self._lost_at: dict[str, float] = {}
         self._loading_since: dict[str, float] = {}
+        self._news = asyncio.Event()
         self._on_change: list[Callable[[], None]] = []
         self.ready = asyncio.Event()
 
@@ -97,12 +106,21 @@ class Directory:
 
         Raises:
             UnknownModel: no worker serves it; the hint holds near names.
-            NotReady: there is no worker at all.
+            NotReady: there is no worker at all, or its last one has gone of late.
         """
         served = self._by_name.get(name)
         if served is None:
             raise self._no_model(name)
         return served
+
+    async def find_soon(self, name: str, limit_s: float) -> Served:
+        """As `find`, but where it would say `NotReady`, wait for an announcement: up to `limit_s`, and 5 s at most."""
+        if name not in self._by_name:
+            with contextlib.suppress(TimeoutError):  # `find` says what is missing
+                async with asyncio.timeout(min(limit_s, _ANNOUNCED_WITHIN_S)):
+                    while name not in self._by_name and self._may_come(name):
+                        await self._news.wait()
+        return self.find(name)
 
     def get(self, model: str) -> Served | None:
         """The model of this id, if it is served."""
@@ -144,9 +162,14 @@ class Directory:
         waited_s = self._clock() - self._loading_since.get(model, self._clock())
         return NotReady(f"The model {model} is still loading.", retry_after_s=max(1.0, estimate_s - waited_s))
 
+    def _may_come(self, name: str) -> bool:
+        lost_at = self._lost_at.get(name)
+        return not self._by_name or (lost_at is not None and self._clock() - lost_at < _LOST_OF_LATE_S)
+
     def _no_model(self, name: str) -> ShoalError:
-        if not self._by_name:
-            return NotReady("No worker has announced itself yet.", retry_after_s=2.0)
+        if self._may_come(name):
+            what = f"that serves {name[:200]} is alive" if self._by_name else "has announced itself yet"
+            return NotReady(f"No worker {what}.", retry_after_s=2.0)
         near = near_names(name[:200], list(self._by_name))
         hint = f"Did you mean {' or '.join(near)}?" if near else f"Served here: {self.shown_names()}."
         return UnknownModel(f"The model {name[:200]!r} is not served here.", param="model", hint=hint)
@@ -158,12 +181,18 @@ class Directory:
                 by_id.setdefault(card.id, []).append((status, card))
         models = {model: _served(model, offers) for model, offers in by_id.items()}
         aliases = {alias: served for served in models.values() for alias in served.card.aliases}
-        self._by_name = {**aliases, **models}
+        before, self._by_name = self._by_name, {**aliases, **models}
         now = self._clock()
+        lost_at = self._lost_at | dict.fromkeys(before.keys() - self._by_name.keys(), now)
+        self._lost_at = {
+            name: at for name, at in lost_at.items() if name not in self._by_name and now - at < _LOST_OF_LATE_S
+        }
         self._loading_since = {
             model: self._loading_since.get(model, now) for model, served in models.items() if served.is_loading
         }
         self._set_ready(any(_can_serve(status) for status, _ in self._workers.values()))
+        news, self._news = self._news, asyncio.Event()
+        news.set()
         for callback in self._on_change:
             callback()
 

@@ -67,8 +67,8 @@ class Operations:
         shown = sent.decode()
         return shown, f"{shown}-{own}"
 
-    def find(self, model: str | None) -> Served:
-        """The model to ask; wakes a worker if none has it loaded.
+    async def find(self, model: str | None, limit_s: float) -> Served:
+        """The model to ask; wakes a worker if none has it loaded, waits a little if none is there.
 
         Raises:
             InvalidRequest: none is named.
@@ -79,7 +79,7 @@ class Operations:
             raise InvalidRequest(
                 "The field model is missing.", param="model", hint=f"Served here: {served or 'none yet'}."
             )
-        found = self.directory.find(model)
+        found = await self.directory.find_soon(model, limit_s)
         if failure := self.directory.failure(found.card.id):
             raise failure
         self.demands.want(found)
@@ -149,7 +149,7 @@ class _Run:
         body = await read_body(headers, receive, settings.max_body_bytes, limit_s)
         self._has_read = True
         ask = self._surface.read(body, body_format, self.reply_format)
-        served = operations.find(ask.model)
+        served = await operations.find(ask.model, limit_s - (time.perf_counter() - self.started_at))
         self.model = served.card.id
         options = check(ask, served.card)
         try:
