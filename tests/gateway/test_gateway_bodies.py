@@ -250,19 +250,51 @@ async def test_blanks_around_the_timeout_mean_nothing() -> None:
 
 async def test_a_body_that_stalls_is_504_and_ends_the_connection(running: Running) -> None:
     """The time allowed starts with the headers."""
-    reader, writer = await asyncio.open_connection("127.0.0.1", int(running.url.rsplit(":", 1)[1]))
-    writer.write(
-        b"POST /v1/embed HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 100\r\n"
-        b'x-shoal-timeout: 0.1\r\n\r\n{"input":'
-    )
-    async with asyncio.timeout(20):
-        reply = await reader.read()
-    writer.close()
-    head, _, body = reply.partition(b"\r\n\r\n")
+    head, body = await exchange(running, HEAD + b'content-length: 100\r\nx-shoal-timeout: 0.1\r\n\r\n{"input":')
     assert b" 504 " in head.splitlines()[0]
     error = json.loads(body)["error"]
     assert error["code"] == "deadline_exceeded"
     assert "0.1 s" in error["message"]
+
+
+HEAD = b"POST /v1/embed HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
+
+
+async def exchange(running: Running, sent: bytes) -> tuple[bytes, bytes]:
+    """Head and body of all that comes back until the connection is closed."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", int(running.url.rsplit(":", 1)[1]))
+    writer.write(sent)
+    async with asyncio.timeout(20):
+        reply = await reader.read()
+    writer.close()
+    head, _, body = reply.partition(b"\r\n\r\n")
+    return head, body
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"nonsense\r\n\r\n",
+        HEAD + b"content-length: many\r\n\r\n",
+        HEAD + b"content-length: -1\r\n\r\n",
+        HEAD + b"content-length: 2\r\ncontent-length: 3\r\n\r\n{}",
+        HEAD + b"transfer-encoding: chunked\r\n\r\nno number\r\n",
+    ],
+)
+async def test_what_is_no_http_gets_an_error_in_json(running: Running, sent: bytes) -> None:
+    head, body = await exchange(running, sent)
+    assert head.startswith(b"HTTP/1.1 400 ")
+    assert b"content-type: application/json" in head.lower()
+    error = json.loads(body)["error"]
+    assert error["code"] == "invalid_request"
+    assert "HTTP" in error["message"]
+    assert (await running.embed(input="still there?")).status_code == 200
+
+
+async def test_an_upgrade_is_ignored_without_advice(running: Running, caplog: pytest.LogCaptureFixture) -> None:
+    upgrade = {"connection": "Upgrade", "upgrade": "websocket"}
+    assert (await running.http.get("/healthz", headers=upgrade)).status_code == 200
+    assert "uvicorn" not in caplog.text
 
 
 async def test_a_fault_of_ours_is_a_500_without_user_text(

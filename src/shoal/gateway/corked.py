@@ -1,4 +1,6 @@
-"""One system call a response instead of two: what is written in one turn of the event loop leaves together.
+"""uvicorn's protocol as Shoal wants it: writes gathered, and errors of HTTP itself in JSON.
+
+One system call a response instead of two: what is written in one turn of the event loop leaves together.
 
 uvicorn writes head and body one after the other, and uvloop sends each at once: two packets, and a client woken twice.
 Gathered, an empty application costs about 40 us of CPU a request where it cost 45.
@@ -7,11 +9,29 @@ Gathered, an empty application costs about 40 us of CPU a request where it cost 
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from shoal.errors import InvalidRequest
+
 __all__ = ["CorkedProtocol"]
+
+
+_NO_HTTP = json.dumps(
+    {
+        "error": {
+            "code": InvalidRequest.code,
+            "type": "invalid_request_error",
+            "message": "This is no valid HTTP/1.1 request: a wrong request line, header or chunk.",
+            "param": None,
+            "hint": None,
+            "request_id": "",
+        }
+    }
+).encode()
+"""The fields of every API's errors: what was asked for may not be known."""
 
 
 class _CorkedTransport:
@@ -41,7 +61,16 @@ class _CorkedTransport:
 
 
 class CorkedProtocol(HttpToolsProtocol):
-    """uvicorn's protocol, its writes gathered."""
+    """One connection."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(_CorkedTransport(transport))  # type: ignore[arg-type]
+
+    def send_400_response(self, msg: str) -> None:
+        """Answer what cannot be parsed, and close."""
+        head = b"HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\ncontent-length: %d\r\n"
+        self.transport.write((head + b"connection: close\r\n\r\n") % len(_NO_HTTP) + _NO_HTTP)
+        self.transport.close()
+
+    def _unsupported_upgrade_warning(self) -> None:
+        """Say nothing: uvicorn would advise to install what Shoal has no use for."""
