@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 import socket
 from pathlib import Path
 
 import pytest
 
+from shoal.cli import doctor as doctor_command
 from shoal.cli.machine import describe_machine, memory_limit_bytes, processor
 from shoal.runtimes.registry import RUNTIMES
 from shoal.runtimes.survey import survey
@@ -102,6 +104,14 @@ def test_a_whole_machine(run_shoal):
     for name in ("runtime openvino", "runtime fake", "broker", "demo model", "port", "extra parquet"):
         assert checks[name]["state"] == "good", checks[name]
     assert "nats-server: v2" in checks["broker"]["detail"]
+
+
+def test_what_an_extra_lacks_can_be_installed_by_name(monkeypatch: pytest.MonkeyPatch):
+    wanted = ["click>=8", "numpy>=2; extra == 'arrays'", "no-such-package<3,>=2; extra == 'arrays'"]
+    monkeypatch.setattr(importlib.metadata, "requires", lambda name: wanted)
+    (check,) = doctor_command._extras()
+    assert (check.state, check.detail) == ("missing", "without no-such-package")
+    assert check.fix == "pip install 'no-such-package<3,>=2'"
 
 
 def test_what_keeps_serve_from_working_is_marked(run_shoal):

@@ -226,6 +226,7 @@ def test_empty_input_is_an_error_and_leaves_no_file(server: WireServer, run_shoa
     ("arguments", "words"),
     [
         (["x", "--output", "v.csv"], "must end in one of .npy, .jsonl, .parquet"),
+        (["x", "--output", "no/such/v.npy"], "there is no directory no/such"),
         (["x", "--output", "v.npy", "--keep-going"], "could then not be matched"),
         (["x", "--file", __file__], "not both"),
         (["--file", "/no/such/file"], "does not exist"),
@@ -243,7 +244,7 @@ def test_parquet_without_pyarrow(server: WireServer, run_shoal, tmp_path: Path, 
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     done = run_shoal("embed", "x", "-o", tmp_path / "v.parquet", "--url", server.url)
     assert done.exit_code == 1
-    assert 'pip install "shoal[parquet]"' in done.stderr
+    assert "pip install pyarrow" in done.stderr
     assert not list(tmp_path.iterdir())
 
 
@@ -256,9 +257,10 @@ def test_a_damaged_archive(server: WireServer, run_shoal, tmp_path: Path):
 
 
 def test_an_output_that_cannot_be_written(server: WireServer, run_shoal, tmp_path: Path):
-    done = run_shoal("embed", "x", "-o", tmp_path / "no such directory" / "v.npy", "--url", server.url)
+    (tmp_path / "v.npy.part").mkdir()
+    done = run_shoal("embed", "x", "-o", tmp_path / "v.npy", "--url", server.url)
     assert done.exit_code == 1
-    assert "No such file or directory" in done.stderr
+    assert "Is a directory" in done.stderr
 
 
 def test_ctrl_c_ends_it_at_once(server: WireServer, start, corpus: Path, tmp_path: Path):

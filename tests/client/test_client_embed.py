@@ -19,6 +19,17 @@ async def test_texts_become_vectors(server: WireServer, connect):
     assert result.request_ids == [server.received[0][1]["x-request-id"]]
 
 
+async def test_a_result_is_shown_in_a_line(connect):
+    result = await connect().embed(["first", "second"])
+    assert repr(result) == f"<EmbedResult of tiny: 2 x {DIMENSIONS} float32, 11 tokens>"
+
+
+@pytest.mark.parametrize("texts", [None, 3])
+async def test_what_is_no_collection_is_refused_by_type(connect, texts: object):
+    with pytest.raises(TypeError, match=rf"^input is a {type(texts).__name__}; it must be a text"):
+        await connect().embed(texts)
+
+
 async def test_result_may_be_changed_in_place(connect):
     result = await connect().embed(["text"])
     result.vectors[0] /= 2

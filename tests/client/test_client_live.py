@@ -75,6 +75,8 @@ def test_the_command_line(url: str):
 
 async def test_a_split_ranking_equals_a_whole_one(url: str, connect):
     whole = await connect(url).rerank("which one", TEXTS)
+    assert repr(whole).startswith(f"<RerankResult of {whole.model}: {len(TEXTS)} documents, {len(TEXTS)} in order, ")
+    assert len(repr(whole)) < 120
     client = connect(url, batch_items=32)
     split = await client.rerank("which one", TEXTS, top_n=5)
     assert (split.model, split.method) == ("small", "cross_encoder")

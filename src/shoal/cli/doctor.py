@@ -152,15 +152,20 @@ def _extras() -> Iterator[Check]:
     wanted: dict[str, list[str]] = {}
     for requirement in importlib.metadata.requires("shoal") or []:
         extra = re.search(r"extra == ['\"]([^'\"]+)['\"]", requirement)
-        package = re.match(r"[A-Za-z0-9._-]+", requirement)
-        if extra and package and extra[1] not in _DEVELOPMENT_EXTRAS:
-            wanted.setdefault(extra[1], []).append(package[0])
+        if extra and extra[1] not in _DEVELOPMENT_EXTRAS:
+            wanted.setdefault(extra[1], []).append(requirement.partition(";")[0].strip())
     for name, packages in wanted.items():
-        missing = [package for package in packages if not _is_installed(package)]
+        missing = [package for package in packages if not _is_installed(_name_of(package))]
         if missing:
-            yield Check(f"extra {name}", "missing", f"without {', '.join(missing)}", f'pip install "shoal[{name}]"')
+            without = f"without {', '.join(_name_of(package) for package in missing)}"
+            quoted = " ".join(f"'{package}'" for package in missing)
+            yield Check(f"extra {name}", "missing", without, f"pip install {quoted}")
         else:
-            yield Check(f"extra {name}", "good", ", ".join(packages))
+            yield Check(f"extra {name}", "good", ", ".join(_name_of(package) for package in packages))
+
+
+def _name_of(requirement: str) -> str:
+    return re.split(r"[^A-Za-z0-9._-]", requirement, maxsplit=1)[0]
 
 
 def _is_installed(name: str) -> bool:

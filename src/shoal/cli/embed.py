@@ -125,6 +125,8 @@ def _check(output: Path | None, keep_going: bool) -> None:
         return
     if output.suffix not in _EXTENSIONS:
         raise click.UsageError(f"--output {output} must end in one of {', '.join(_EXTENSIONS)}.")
+    if not output.parent.is_dir():
+        raise click.UsageError(f"--output {output}: there is no directory {output.parent}.")
     if output.suffix == ".npy" and keep_going:
         raise click.UsageError(
             "--keep-going leaves lines out, and rows of a .npy could then not be matched to lines: "

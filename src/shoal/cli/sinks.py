@@ -89,7 +89,7 @@ class ParquetFile:
         except ModuleNotFoundError as error:
             raise ShoalError(
                 "Writing .parquet needs pyarrow, which is not installed.",
-                hint='Install it with: pip install "shoal[parquet]"',
+                hint="Install it with: pip install pyarrow",
             ) from error
         self._pyarrow = pyarrow
         self._stream = stream
@@ -147,7 +147,7 @@ def open_sink(path: Path | None, stdout: BinaryIO) -> Iterator[Sink]:
             finally:
                 sink.finish()
     except BaseException:
-        if not part.stat().st_size:
+        if part.is_file() and not part.stat().st_size:
             part.unlink()
         raise
     part.replace(path)

@@ -37,7 +37,7 @@ class ServedModel(ModelCard, frozen=True):
     loaded: tuple[LoadedModel, ...] = ()
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class SparseResult:
     """Sparse vectors of some texts, one after another.
 
@@ -53,6 +53,9 @@ class SparseResult:
 
     def __len__(self) -> int:
         return len(self.lengths)
+
+    def __repr__(self) -> str:
+        return f"<SparseResult of {len(self)} texts, {len(self.values)} entries>"
 
     def __getitem__(self, place: int) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.float32]]:
         """Indices and values of one text; a CSR matrix of SciPy takes values, indices and the sums of lengths."""
@@ -70,7 +73,7 @@ class SparseResult:
         )
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class RerankResult:
     """Documents by their relevance.
 
@@ -91,6 +94,10 @@ class RerankResult:
     truncated: list[bool]
     times: dict[str, float]
     request_ids: list[str]
+
+    def __repr__(self) -> str:
+        documents = f"{len(self.scores)} documents, {len(self.order)} in order"
+        return f"<RerankResult of {self.model}: {documents}, {self.method}, {sum(self.num_tokens)} tokens>"
 
     @property
     def best(self) -> list[tuple[int, float]]:
@@ -135,7 +142,7 @@ def _mixed() -> InternalError:
     )
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class EmbedResult:
     """Vectors of some texts, in the order of the texts.
 
@@ -167,6 +174,11 @@ class EmbedResult:
 
     def __len__(self) -> int:
         return len(self.num_tokens)
+
+    def __repr__(self) -> str:
+        numbers = f"{len(self)} x {self.dimensions} {self.dtype}"
+        sparse = f", sparse with {len(self.sparse.values)} entries" if self.sparse is not None else ""
+        return f"<EmbedResult of {self.model}: {numbers}{sparse}, {self.total_tokens} tokens>"
 
     @cached_property
     def vectors(self) -> npt.NDArray[np.float32]:

@@ -24,8 +24,11 @@ def items_of(texts: str | Iterable[Item], field: str = "input") -> list[Item]:
         field: what errors call them.
 
     Raises:
+        TypeError: it is neither a text nor a collection.
         InvalidRequest: there is none, or one is neither a text nor a list of token ids; `param` names it.
     """
+    if not isinstance(texts, Iterable):
+        raise TypeError(f"{field} is a {type(texts).__name__}; it must be a text or a collection of texts.")
     items: list[Item] = [texts] if isinstance(texts, str) else list(texts)
     if not items:
         raise InvalidRequest("There is no text: the list is empty.", param=field)

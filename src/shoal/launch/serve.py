@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import errno
 import os
 import sys
 import time
@@ -16,6 +17,7 @@ from typing import Any
 
 from shoal.catalog import resolve
 from shoal.catalog.spec import ModelSpec
+from shoal.errors import NotReady
 from shoal.gateway import Gateway
 from shoal.gateway.server import Server
 from shoal.launch.children import Child, kept_running
@@ -123,7 +125,7 @@ async def listening(gateway: Gateway, settings: GatewaySettings) -> AsyncIterato
     server = Server(gateway.app, settings)
     await gateway.start()
     try:
-        port = await server.start()
+        port = await _start(server)
         try:
             host = f"[{settings.host}]" if ":" in settings.host else settings.host
             yield f"http://{host}:{port}"
@@ -131,6 +133,16 @@ async def listening(gateway: Gateway, settings: GatewaySettings) -> AsyncIterato
             await server.stop(settings.graceful_s)
     finally:
         await gateway.stop()
+
+
+async def _start(server: Server) -> int:
+    try:
+        return await server.start()
+    except OSError as error:
+        if error.errno != errno.EADDRINUSE:
+            raise
+        hint = "Stop what listens there, or choose another port with --port (0 takes a free one)."
+        raise NotReady(f"{error.strerror}.", hint=hint) from error
 
 
 async def _welcome(

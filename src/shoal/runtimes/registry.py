@@ -18,7 +18,7 @@ RUNTIMES: dict[str, str] = {
 """Name to "module:Class"."""
 
 _PACKAGES: dict[str, tuple[str, ...]] = {"openvino": ("openvino",), "torch": ("torch", "transformers")}
-"""Runtime to the optional packages that it stands on; the extra that installs them has the runtime's name."""
+"""Runtime to the optional packages that it stands on."""
 
 
 def open_runtime(name: str) -> Runtime:
@@ -38,6 +38,6 @@ def open_runtime(name: str) -> Runtime:
             raise
         raise ModelRefused(
             f"The runtime {name!r} needs the package {package}, which is not installed.",
-            hint=f"Install it with: pip install 'shoal[{name}]'",
+            hint=f"Install it with: pip install {' '.join(_PACKAGES[name])}",
         ) from error
     return cast(Runtime, getattr(module, class_name)())
