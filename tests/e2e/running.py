@@ -106,6 +106,11 @@ def children_of(pid: int) -> list[int]:
     return found
 
 
+def name_of(pid: int) -> str:
+    """What a process runs."""
+    return Path(f"/proc/{pid}/comm").read_text().strip()
+
+
 def runtime_hosts(pid: int) -> list[int]:
     """Process ids of the runtime hosts below a process."""
     return [

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from shoal.errors import InvalidRequest
 from shoal.gateway import Gateway
+from shoal.launch.children import kept_running
 from shoal.launch.running import run_until_signal
 from shoal.launch.serve import listening, resolve_models
 from shoal.queue import open_queue
@@ -60,7 +61,8 @@ def run_broker(host: str, port: int, store_directory: str | None = None, token: 
     """Run the bundled nats-server until a signal comes."""
 
     async def main(stopping: asyncio.Event) -> int:
-        async with Broker(port, host, Path(store_directory) if store_directory else None, token) as broker:
+        bundled = Broker(port, host, Path(store_directory) if store_directory else None, token)
+        async with kept_running(bundled) as broker:
             logger.info("broker listens on %s", broker.url)
             await stopping.wait()
         return 0

@@ -18,7 +18,7 @@ from shoal.catalog import resolve
 from shoal.catalog.spec import ModelSpec
 from shoal.gateway import Gateway
 from shoal.gateway.server import Server
-from shoal.launch.children import Child
+from shoal.launch.children import Child, kept_running
 from shoal.launch.running import run_until_signal
 from shoal.queue import open_queue
 from shoal.queue.broker import Broker
@@ -99,7 +99,7 @@ async def _serve_with_children(
     started = time.perf_counter()
     async with contextlib.AsyncExitStack() as stack:
         if not queue_settings.queue:
-            broker = await stack.enter_async_context(Broker(port=0))
+            broker = await stack.enter_async_context(kept_running(Broker(port=0)))
             queue_settings = dataclasses.replace(queue_settings, queue=broker.url)
         if not worker_settings.threads:
             share = max(1, len(os.sched_getaffinity(0)) // num_workers)

@@ -13,13 +13,13 @@ import logging
 import os
 import re
 import shutil
-import sys
 import tempfile
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from shoal.errors import NotReady
+from shoal.lifeline import tied
 
 __all__ = ["Broker", "find_nats_server"]
 
@@ -34,15 +34,6 @@ _log = logging.getLogger(__name__)
 _LINE = re.compile(r"^\[\d+\] \S+ \S+ \[(?P<level>[A-Z]{3})\] ?(?P<text>.*)$")
 _LISTENING = re.compile(r"Listening for client connections on .*:(\d+)$")
 _LEVELS = {"WRN": logging.WARNING, "ERR": logging.ERROR, "FTL": logging.ERROR}
-
-# The child asks the kernel for SIGKILL when its parent dies, then becomes nats-server. Asking in a `preexec_fn` would
-# run Python between fork and exec in a process that has threads, which can deadlock.
-_DIE_WITH_PARENT = """
-import ctypes, os, signal, sys
-ctypes.CDLL(None).prctl(1, signal.SIGKILL)
-if os.getppid() == int(sys.argv[1]):
-    os.execv(sys.argv[2], sys.argv[2:])
-"""
 
 
 class Broker:
@@ -131,6 +122,15 @@ class Broker:
         if scratch is not None:
             shutil.rmtree(scratch, ignore_errors=True)
 
+    async def restart(self) -> None:
+        """Start it anew, where it was: clients come back by themselves.
+
+        Raises:
+            NotReady: it did not come up; try again.
+        """
+        await self.stop()
+        await self.start()
+
     async def wait(self) -> int:
         """Wait until it ends, by `stop` or by itself; returns its exit status."""
         if self._process is None:
@@ -199,10 +199,7 @@ class Broker:
 
 
 def _command(configuration: str) -> list[str]:
-    server = [str(find_nats_server()), "-c", configuration]
-    if sys.platform != "linux":
-        return server
-    return [sys.executable, "-I", "-S", "-c", _DIE_WITH_PARENT, str(os.getpid()), *server]
+    return tied([str(find_nats_server()), "-c", configuration])
 
 
 def find_nats_server() -> Path:

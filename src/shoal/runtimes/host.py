@@ -9,18 +9,16 @@ dies.
 from __future__ import annotations
 
 import argparse
-import ctypes
 import faulthandler
-import os
 import queue
 import signal
 import socket
-import sys
 import threading
 import time
 import traceback
 
 from shoal.errors import InternalError, ShoalError
+from shoal.lifeline import end_with_parent
 from shoal.runtimes.base import Features, Runtime, Session
 from shoal.runtimes.registry import open_runtime
 from shoal.runtimes.wire import (
@@ -39,8 +37,6 @@ from shoal.runtimes.wire import (
 )
 
 __all__ = ["Host", "main"]
-
-_PR_SET_PDEATHSIG = 1
 
 
 class Host:
@@ -140,21 +136,13 @@ def _failure(order_id: int, error: Exception) -> Failed:
     return Failed(order_id, InternalError(f"the runtime failed: {type(error).__name__}: {error}").to_body())
 
 
-def _die_with_parent(parent: int) -> None:
-    """Have the kernel kill us when the parent dies, however it dies."""
-    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
-        sys.exit("the sidecar is gone")
-
-
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description="Runtime host; started by a Shoal worker, not by hand.")
     parser.add_argument("--socket", type=int, required=True, help="inherited file descriptor of the socket")
     parser.add_argument("--parent", type=int, required=True, help="process id of the sidecar")
     options = parser.parse_args(arguments)
     faulthandler.enable()
-    if sys.platform == "linux":
-        _die_with_parent(options.parent)
+    end_with_parent(options.parent)
     for number in (signal.SIGINT, signal.SIGTERM):  # the sidecar drains first, then closes the socket
         signal.signal(number, signal.SIG_IGN)
     with socket.socket(fileno=options.socket) as connection:

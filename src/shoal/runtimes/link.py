@@ -92,7 +92,12 @@ class HostLink:
         command = [sys.executable, "-m", "shoal.runtimes.host"]
         command += ["--socket", str(theirs.fileno()), "--parent", str(os.getpid())]
         self._process = await asyncio.create_subprocess_exec(
-            *command, stdin=DEVNULL, stdout=PIPE, stderr=STDOUT, pass_fds=[theirs.fileno()]
+            *command,
+            stdin=DEVNULL,
+            stdout=PIPE,
+            stderr=STDOUT,
+            pass_fds=[theirs.fileno()],
+            start_new_session=True,  # Ctrl-C is for us, from the host's first moment on: what it runs is finished first
         )
         self._output = asyncio.create_task(self._log_output(self._process.stdout))
         ours.setblocking(False)
