@@ -16,7 +16,7 @@ import shoal.launch
 from client.wire_server import WireServer
 from shoal.cli.main import cli
 from shoal.cli.serve import DEMO_MODEL
-from shoal.settings import GatewaySettings, ModelSettings, QueueSettings, WorkerSettings
+from shoal.settings import GatewaySettings, LogSettings, ModelSettings, QueueSettings, WorkerSettings
 
 
 @pytest.fixture
@@ -35,7 +35,16 @@ def launched(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
 def test_serve_alone_serves_the_demo_model(run_shoal, launched: list):
     assert run_shoal("serve").exit_code == 7
     assert launched == [
-        ("serve", (DEMO_MODEL,), GatewaySettings(), WorkerSettings(), QueueSettings(), ModelSettings(), 0)
+        (
+            "serve",
+            (DEMO_MODEL,),
+            GatewaySettings(),
+            WorkerSettings(),
+            QueueSettings(),
+            ModelSettings(),
+            0,
+            LogSettings(),
+        )
     ]
 
 
@@ -50,6 +59,7 @@ def test_serve_passes_what_it_is_told(run_shoal, launched: list):
             QueueSettings(pool="gpu"),
             ModelSettings(),
             2,
+            LogSettings(),
         )
     ]
 
