@@ -66,7 +66,7 @@ DType = Literal["float32", "float16", "int8", "binary"]
 """
 
 Encoding = Literal["json", "entries", "base64", "raw", "msgpack"]
-"""How an item's result stands in a reply: JSON (whole or by entry), a JSON string of base64, bare numbers, MessagePack."""
+"""How an item's result stands in a reply: JSON, whole or by entry; a JSON string of base64; numbers; MessagePack."""
 
 
 class ErrorBody(msgspec.Struct, frozen=True, omit_defaults=True):

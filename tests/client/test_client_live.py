@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import httpx
 import numpy as np
 import pytest
 
@@ -107,3 +108,17 @@ async def test_sparse_vectors_beside_dense_ones(url: str, connect):
         for ours, alone in zip(sparse[place], only[0], strict=True):
             np.testing.assert_array_equal(ours, alone)
     assert (await client.embed(TEXTS[:40], outputs=["sparse"], top_k=1)).sparse.lengths.tolist() == [1] * 40
+
+
+@pytest.mark.parametrize("encoding", ["json", "base64"])
+def test_json_holds_each_output_in_any_order(url: str, encoding: str):
+    body = {"model": "small", "input": TEXTS[:40], "encoding": encoding, "top_k": 3}
+    reply = httpx.post(url + "/v1/embed", json={**body, "outputs": ["sparse", "dense"]}, timeout=60).json()
+    turned = httpx.post(url + "/v1/embed", json={**body, "outputs": ["dense", "sparse"]}, timeout=60).json()
+    dense = httpx.post(url + "/v1/embed", json=body, timeout=60).json()
+    assert reply["embeddings"] == turned["embeddings"] == dense["embeddings"]
+    assert reply["sparse"] == turned["sparse"]
+    assert len(reply["sparse"]) == len(reply["num_tokens"]) == 40
+    assert all(0 < len(row["indices"]) == len(row["values"]) <= 3 for row in reply["sparse"])
+    assert (reply["dtype"], reply["dimensions"]) == ("float32", 8)
+    assert "sparse" not in dense

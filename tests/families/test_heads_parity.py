@@ -19,7 +19,7 @@ from shoal.adapters.base import Labels, Prepared, Scores, SparseVectors
 from shoal.catalog import resolve
 from shoal.catalog.spec import ModelSpec
 from shoal.runtimes.base import RuntimeOptions
-from shoal.runtimes.openvino.runtime import OpenVINORuntime
+from shoal.runtimes.registry import open_runtime
 from shoal.types import ClassifyOptions, EmbedOptions, Options, RerankOptions
 from tiny_heads import (
     TinyHead,
@@ -69,10 +69,10 @@ def one_thread() -> Any:
 class Served:
     """A model from its files to what a caller gets: all items in one batch, and each alone."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, runtime: str = "openvino") -> None:
         self.spec: ModelSpec = resolve(str(directory))
         self.adapter = open_adapter(self.spec)
-        self.session = OpenVINORuntime().load(self.spec, RuntimeOptions(precision="float32"))
+        self.session = open_runtime(runtime).load(self.spec, RuntimeOptions(precision="float32"))
 
     def prepare(self, items: Sequence[str], options: Options) -> list[Prepared]:
         self.adapter.check(options)
@@ -87,11 +87,12 @@ class Served:
         return [self.together([item], options) for item in items]
 
 
+@pytest.mark.parametrize("runtime", ["openvino", "torch"])
 @pytest.mark.parametrize("name", CROSS_ENCODERS)
-def test_a_cross_encoder_equals_the_reference(name: str, tiny_head: Build) -> None:
+def test_a_cross_encoder_equals_the_reference(name: str, runtime: str, tiny_head: Build) -> None:
     """C38, C14, C15."""
     directory = tiny_head(CROSS_ENCODERS[name])
-    served, judge = Served(directory), load_cross_encoder(directory)
+    served, judge = Served(directory, runtime), load_cross_encoder(directory)
     assert served.spec.operations == ("rerank", "classify")
     assert served.spec.rerank_method == "cross_encoder"
     for raw_scores, activation in ((False, judge.activation_fn), (True, torch.nn.Identity())):

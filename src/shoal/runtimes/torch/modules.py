@@ -16,7 +16,7 @@ from shoal.catalog.spec import Dense, ModelSpec, Normalize, Pooling
 from shoal.errors import ModelRefused
 from shoal.runtimes.torch.encoder import Tensors
 
-__all__ = ["Finish", "load_modules"]
+__all__ = ["Finish", "load_modules", "pool"]
 
 Finish = Callable[[torch.Tensor, Tensors], torch.Tensor]
 """Token states [total, hidden] and the part they belong to, to vectors float32 [n, dimensions]."""
@@ -43,7 +43,7 @@ def load_modules(spec: ModelSpec, hidden: int, device: torch.device) -> Finish:
             raise ModelRefused(f"{where}: a second Pooling is not understood.")
 
     def finish(states: torch.Tensor, part: Tensors) -> torch.Tensor:
-        vectors = _pool(states.float(), part, pooling)
+        vectors = pool(states.float(), part, pooling)
         for step in steps:
             vectors = step(vectors)
         return vectors
@@ -78,7 +78,7 @@ _ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 }
 
 
-def _pool(states: torch.Tensor, part: Tensors, pooling: Pooling) -> torch.Tensor:
+def pool(states: torch.Tensor, part: Tensors, pooling: Pooling) -> torch.Tensor:
     """The modes of `pooling`, concatenated in their order; the part heeds `include_prompt` already."""
     pooled = [_MODES[mode](states, part) for mode in pooling.modes]
     return torch.cat(pooled, -1) if len(pooled) > 1 else pooled[0]

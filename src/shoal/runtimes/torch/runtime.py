@@ -13,6 +13,7 @@ from shoal.runtimes.torch.attention import has_varlen_kernel
 from shoal.runtimes.torch.capability import try_packed
 from shoal.runtimes.torch.encoder import Encoder
 from shoal.runtimes.torch.graphs import Graphs, cuda_recorder
+from shoal.runtimes.torch.heads import load_classifier
 from shoal.runtimes.torch.load import load_encoder
 from shoal.runtimes.torch.modules import Finish, load_modules
 from shoal.runtimes.torch.options import Choices, choose_device, choose_dtype, read_choices
@@ -35,9 +36,9 @@ class TorchRuntime:
         Raises:
             MemoryError: the weights do not fit on the device.
         """
-        if spec.outputs != ("dense",) or spec.classifier is not None:
+        if spec.sparse is not None or bool(spec.modules) == (spec.classifier is not None):
             raise ModelRefused(
-                f"{spec.id} gives other outputs than dense vectors; the torch runtime gives no others yet.",
+                f"{spec.id} gives other outputs than dense vectors alone or labels alone, which torch serves.",
                 hint="Use the openvino runtime.",
             )
         choices = read_choices(options)
@@ -60,15 +61,21 @@ class TorchRuntime:
         is_packed = choices.layout != "padded" and try_packed(encoder, max_length)
         if choices.layout == "packed" and not is_packed:
             raise ModelRefused(f"Option layout is 'packed', but {spec.family} models only run padded.")
-        finish = load_modules(spec, _hidden_size(encoder), device)
-        pooling = spec.modules[0]
+        if spec.classifier is not None:
+            output, width = "logits", len(spec.classifier.labels)
+            finish = load_classifier(spec, spec.classifier, device)
+        else:
+            output, width = "dense", spec.dimensions
+            finish = load_modules(spec, _hidden_size(encoder), device)
+        pooling = spec.modules[0] if spec.modules else None
         return TorchSession(
             encoder,
             finish,
             _graphs(encoder, finish, choices.graph_tokens),
-            dimensions=spec.dimensions,
+            output=output,
+            dimensions=width,
             max_length=max_length,
-            includes_prompt=isinstance(pooling, Pooling) and pooling.include_prompt,
+            includes_prompt=not isinstance(pooling, Pooling) or pooling.include_prompt,
             forward_tokens=choices.forward_tokens or _FORWARD_TOKENS[device.type],
             num_threads=num_threads,
             facts=SessionFacts(
@@ -77,6 +84,7 @@ class TorchRuntime:
                 device=torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU",
                 precision=str(dtype).removeprefix("torch."),
                 bytes_in_use=_bytes(encoder.model),
+                outputs=(output,),
                 layout="packed" if is_packed else "padded",
             ),
         )

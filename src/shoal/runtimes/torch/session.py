@@ -27,7 +27,8 @@ class TorchSession:
         encoder: in the layout that it is to run in.
         finish: what follows it.
         graphs: for small batches, None without.
-        dimensions: numbers a vector.
+        output: name of what `finish` gives.
+        dimensions: numbers of it for each text.
         max_length: tokens that a text may have.
         includes_prompt: whether pooling counts a prompt's tokens.
         forward_tokens: most tokens in one forward.
@@ -41,6 +42,7 @@ class TorchSession:
         finish: Finish,
         graphs: Graphs | None,
         *,
+        output: str,
         dimensions: int,
         max_length: int,
         includes_prompt: bool,
@@ -51,6 +53,7 @@ class TorchSession:
         self._encoder = encoder
         self._finish = finish
         self._graphs = graphs
+        self._output = output
         self._dimensions = dimensions
         self._max_length = max_length
         self._vocabulary_size = int(encoder.model.get_input_embeddings().num_embeddings)
@@ -78,7 +81,7 @@ class TorchSession:
                 features.token_ids, features.lengths, np.zeros_like(features.lengths), features.token_type_ids
             )
         try:
-            return {"dense": self._dense(features)}
+            return {self._output: self._rows(features)}
         except RuntimeError as error:
             if not _is_out_of_memory(error):
                 raise
@@ -91,7 +94,7 @@ class TorchSession:
         del self._encoder, self._finish, self._graphs
         torch.cuda.empty_cache()
 
-    def _dense(self, features: Features) -> np.ndarray[tuple[int, int], np.dtype[np.float32]]:
+    def _rows(self, features: Features) -> np.ndarray[tuple[int, int], np.dtype[np.float32]]:
         """Forwards are started one after another; the only wait is for the last one's vectors."""
         device = self._encoder.device
         dense = torch.empty(features.num_items, self._dimensions, device=device)
