@@ -55,16 +55,18 @@ RerankMethod = Literal["", "cross_encoder", "cosine"]
 Priority = Literal["interactive", "default", "bulk"]
 """Which lane a chunk waits in."""
 
-DType = Literal["float32", "float16", "int8", "binary"]
+DType = Literal["float32", "float16", "int8", "binary", "signed_binary"]
 """How one number of a vector is stored.
 
 - `float32`, `float16`: IEEE, little-endian.
 - `int8`: value ~= stored * scale, one scale a vector (max|v| / 127).
 - `binary`: one bit a number, most significant first, 1 = positive; value ~= (+1 or -1) * scale, scale = mean|v|.
+- `signed_binary`: as binary, each byte less 128, as some surfaces want it; never in the native reply.
 """
 
-Encoding = Literal["json", "base64", "raw", "msgpack"]
-"""How an item's result stands in a reply: JSON, a JSON string of base64, the bare bytes of numbers, or MessagePack."""
+Encoding = Literal["json", "base64", "raw", "msgpack", "pairs"]
+"""How an item's result stands in a reply: JSON, a JSON string of base64, the bare bytes of numbers, MessagePack,
+or JSON with an object an entry."""
 
 
 class ErrorBody(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -92,6 +94,7 @@ class EmbedOptions(msgspec.Struct, frozen=True, array_like=True, tag="embed"):
         input_type: what the texts are, for models that treat queries and documents differently.
         top_k: keep so many of the largest weights of a sparse vector.
         threshold: keep the weights of a sparse vector that are larger.
+        also_dtypes: dense vectors once more in each of these, as further outputs behind `outputs`.
     """
 
     dimensions: int | None = None
@@ -105,6 +108,7 @@ class EmbedOptions(msgspec.Struct, frozen=True, array_like=True, tag="embed"):
     input_type: Literal["query", "document"] | None = None
     top_k: int | None = None
     threshold: float = 0.0
+    also_dtypes: tuple[DType, ...] = ()
 
 
 class RerankOptions(msgspec.Struct, frozen=True, array_like=True, tag="rerank"):
@@ -159,7 +163,8 @@ class Render(msgspec.Struct, frozen=True, array_like=True):
 
     Results, by what they are:
         dense: json a list of numbers, base64 and raw the row's bytes.
-        sparse: json `{"indices":[..],"values":[..]}`; raw all int32 indices of the chunk, then all float32 values.
+        sparse: json `{"indices":[..],"values":[..]}`; raw all int32 indices of the chunk, then all float32 values;
+            pairs `[{"index":..,"value":..},..]`.
         scores: raw float32.
         labels: json and msgpack a list of `{"label":..,"score":..}`, best first.
     """

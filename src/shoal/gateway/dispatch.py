@@ -313,7 +313,7 @@ class Dispatch:
         )
 
 
-_NUMBER_BYTES = {"json": 25, "base64": 6, "raw": 4, "msgpack": 9}
+_NUMBER_BYTES = {"json": 25, "base64": 6, "raw": 4, "msgpack": 9, "pairs": 40}
 _SPARSE_ENTRIES = 2048
 """Expected of a sparse vector at most, where the request does not say."""
 _LABEL_BYTES = 64
@@ -326,7 +326,7 @@ def _reply_bytes(ask: Ask, options: Options, card: ModelCard) -> int:
         number_bytes = _NUMBER_BYTES[render.encoding]
         total += len(render.before) + len(render.between) + len(render.after)
         match options:
-            case EmbedOptions() if options.outputs[place] == "sparse":
+            case EmbedOptions() if options.outputs[place : place + 1] == ("sparse",):
                 total += 2 * number_bytes * (options.top_k or _SPARSE_ENTRIES)
             case EmbedOptions():
                 total += number_bytes * (options.dimensions or card.dimensions)

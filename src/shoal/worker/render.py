@@ -75,8 +75,9 @@ def _(result: Vectors, encoding: Encoding) -> Iterable[bytes]:
 def _(result: SparseVectors, encoding: Encoding) -> Iterable[bytes]:
     if encoding == "raw":
         return (result.indices.tobytes(), result.values.tobytes())
+    write = _as_pairs if encoding == "pairs" else _as_lists
     return [
-        b'{"indices":%b,"values":%b}' % (_json_row(indices), _json_row(values))
+        write(indices, values)
         for indices, values in zip(
             _split(result.indices, result.lengths), _split(result.values, result.lengths), strict=True
         )
@@ -92,6 +93,17 @@ def _(result: Scores, encoding: Encoding) -> Iterable[bytes]:
 def _(result: Labels, encoding: Encoding) -> Iterable[bytes]:
     encode = msgspec.msgpack.encode if encoding == "msgpack" else msgspec.json.encode
     return [encode([{"label": label, "score": score} for label, score in ranked]) for ranked in result.ranked]
+
+
+def _as_lists(indices: npt.NDArray[Any], values: npt.NDArray[Any]) -> bytes:
+    return b'{"indices":%b,"values":%b}' % (_json_row(indices), _json_row(values))
+
+
+def _as_pairs(indices: npt.NDArray[Any], values: npt.NDArray[Any]) -> bytes:
+    numbers = _json_row(values)[1:-1].split(b",")
+    # No values split into one number, an empty one: the places decide.
+    entries = zip(indices.tolist(), numbers, strict=False)
+    return b"[%b]" % b",".join([b'{"index":%d,"value":%b}' % entry for entry in entries])
 
 
 def _split(flat: npt.NDArray[Any], lengths: npt.NDArray[np.int32]) -> Sequence[npt.NDArray[Any]]:
