@@ -13,6 +13,13 @@ from shoal.gateway.surfaces.cohere import (
     CohereRerankReply,
     CohereRerankRequest,
 )
+from shoal.gateway.surfaces.jina import (
+    JinaEmbedRequest,
+    JinaError,
+    JinaRanking,
+    JinaRerankRequest,
+    JinaVectors,
+)
 from shoal.gateway.surfaces.tei import (
     TeiEmbedRequest,
     TeiError,
@@ -22,6 +29,13 @@ from shoal.gateway.surfaces.tei import (
     TeiRerankRequest,
     TeiSparseRequest,
     TeiWeight,
+)
+from shoal.gateway.surfaces.voyage import (
+    VoyageEmbedRequest,
+    VoyageError,
+    VoyageRanking,
+    VoyageRerankRequest,
+    VoyageVectors,
 )
 
 __all__ = ["ROWS", "Row"]
@@ -102,6 +116,15 @@ def _all_of_tei(base: str) -> tuple[Row, ...]:
     )
 
 
+def _v1(base: str, name: str, embed: tuple[type, type], rerank: tuple[type, type], error: type) -> tuple[Row, Row]:
+    texts = {"model": _EMBEDDER, "input": _TEXTS}
+    ranking = {"model": _RANKER, "query": _QUERY, "documents": _TEXTS}
+    return (
+        Row(f"/{base}/v1/embeddings", f"Embed texts, in {name}'s shape", *embed, error, tuple(texts), texts),
+        Row(f"/{base}/v1/rerank", f"Rank documents, in {name}'s shape", *rerank, error, tuple(ranking), ranking),
+    )
+
+
 ROWS: tuple[Row, ...] = (
     _cohere_embed("/v2/embed"),
     _cohere_rerank("/v2/rerank"),
@@ -112,4 +135,6 @@ ROWS: tuple[Row, ...] = (
     _tei("/tei", "Embed texts", TeiEmbedRequest, list[list[float]], ("inputs",), inputs=_TEXTS),
     *_all_of_tei("/tei"),
     *_all_of_tei(""),
+    *_v1("jina", "Jina", (JinaEmbedRequest, JinaVectors), (JinaRerankRequest, JinaRanking), JinaError),
+    *_v1("voyage", "Voyage", (VoyageEmbedRequest, VoyageVectors), (VoyageRerankRequest, VoyageRanking), VoyageError),
 )

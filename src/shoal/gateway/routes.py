@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from shoal.gateway.ask import Surface
 from shoal.gateway.surfaces.cohere import CohereEmbed, CohereRerank
+from shoal.gateway.surfaces.jina import JinaEmbed, JinaRerank
 from shoal.gateway.surfaces.native import Native
 from shoal.gateway.surfaces.native_classify import NativeClassify
 from shoal.gateway.surfaces.native_rerank import NativeRerank
 from shoal.gateway.surfaces.openai import OpenAI
 from shoal.gateway.surfaces.tei import TeiEmbed, TeiPredict, TeiRerank, TeiSparse
+from shoal.gateway.surfaces.voyage import VoyageEmbed, VoyageRerank
 
 __all__ = ["OWN_ROUTES", "Routes"]
 
@@ -36,6 +38,7 @@ class Routes:
 
     def __init__(self) -> None:
         self._openai, self._native, self._cohere, self._tei = OpenAI(), Native(), CohereRerank("2"), TeiEmbed("/tei")
+        self._jina, self._voyage = JinaEmbed(), VoyageEmbed()
         self.surfaces: tuple[Surface, ...] = (
             self._openai,
             self._native,
@@ -50,6 +53,10 @@ class Routes:
             TeiSparse(),
             TeiRerank(),
             TeiPredict(),
+            self._jina,
+            JinaRerank(),
+            self._voyage,
+            VoyageRerank(),
         )
         by_route = {surface.route: surface for surface in self.surfaces}
         self.paths = {**by_route, **{path: by_route[route] for path, route in _ALIASES.items()}}
@@ -68,6 +75,10 @@ class Routes:
         """The surface in whose shape an error is told for a path that is not there."""
         if path.startswith(("/cohere/", "/v2/")):
             return self._cohere
+        if path.startswith("/jina/"):
+            return self._jina
+        if path.startswith("/voyage/"):
+            return self._voyage
         if path.startswith("/tei/") or path in ("/info", "/health"):
             return self._tei
         is_native = path.startswith(("/v1/embed/", "/v1/rerank/", "/v1/classify/"))
