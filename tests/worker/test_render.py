@@ -6,7 +6,7 @@ import json
 import numpy as np
 import pytest
 
-from shoal.adapters.base import Vectors
+from shoal.adapters.base import SparseVectors, Vectors
 from shoal.types import Render
 from shoal.worker.render import render
 
@@ -41,3 +41,11 @@ def test_rows_that_are_a_view_are_rendered_as_they_look() -> None:
 
 def test_a_lone_vector_of_one_number_is_an_item_like_any_other() -> None:
     assert render(Vectors(np.array([[0.5]], np.float32), 1), Render(), 0).body == b"[0.5]"
+
+
+def test_sparse_pairs_are_the_lists_entry_by_entry_and_may_be_none() -> None:
+    sparse = SparseVectors(np.array([2, 0, 1], np.int32), np.array([3, 7, 5], np.int32), FLOATS[0, :3])
+    rows = json.loads(b"[" + render(sparse, Render("pairs"), 0).body + b"]")
+    assert [[entry["index"] for entry in row] for row in rows] == [[3, 7], [], [5]]
+    values = [entry["value"] for row in rows for entry in row]
+    np.testing.assert_array_equal(np.array(values, np.float32), FLOATS[0, :3])
