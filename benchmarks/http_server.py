@@ -24,7 +24,7 @@ from shoal.gateway.server import Server
 from shoal.queue.base import Lease
 from shoal.queue.memory import MemoryQueue
 from shoal.settings import GatewaySettings, QueueSettings
-from shoal.types import ChunkReply, Lane, LoadedModel, ModelCard, WorkerStatus, decode_chunk, encode
+from shoal.types import ChunkReply, Lane, LoadedModel, ModelCard, Rendered, WorkerStatus, decode_chunk, encode
 
 CARD = ModelCard(id="org/model", operations=("embed",), dimensions=384, max_length=256)
 VECTOR = b"[" + b",".join([b"0.0123456789"] * CARD.dimensions) + b"]"
@@ -37,9 +37,9 @@ async def answer_at_once(queue: MemoryQueue) -> None:
 
     def on_lease(lease: Lease) -> None:
         chunk = decode_chunk(lease.body)
-        how = chunk.render
+        how = chunk.renders[0]
         body = b"%b0%b%b%b" % (how.before, how.between, VECTOR, how.after)
-        reply = ChunkReply(chunk.request_id, chunk.index, body, [28], [False], dimensions=CARD.dimensions)
+        reply = ChunkReply(chunk.request_id, chunk.index, [Rendered(body, CARD.dimensions)], [28], [False])
         queue.send(chunk.reply_to, encode(reply))
         lease.ack()
 

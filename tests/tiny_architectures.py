@@ -27,6 +27,9 @@ Architecture = Literal[
     "gemma3_text",
     "t5",
     "deberta-v2",
+    "nomic_bert",
+    "gte",
+    "static",
 ]
 ARCHITECTURES: tuple[Architecture, ...] = ("bert", "roberta", "xlm-roberta", "distilbert", "mpnet")
 """Those that the tests of every layer run over; `tests/families` has the others."""
@@ -61,7 +64,7 @@ def encoder_config(
             d_ff=2 * hidden_size,
             **{"d_kv": 12, **extra},
         )
-    if architecture not in ("bert", "electra"):
+    if architecture not in ("bert", "electra", "nomic_bert"):
         # Their defaults are ids of large vocabularies.
         names = ("pad_token_id", "bos_token_id", "eos_token_id", "cls_token_id", "sep_token_id")
         extra = {**(dict.fromkeys(names) if architecture not in ARCHITECTURES else {}), **extra}
@@ -84,7 +87,7 @@ def tokenizer_of(architecture: Architecture, max_length: int) -> transformers.Pr
     if architecture == "roberta":
         vocabulary, merges = _byte_level_bpe()
         return transformers.RobertaTokenizer(vocab=vocabulary, merges=merges, model_max_length=max_length)
-    if architecture == "xlm-roberta":
+    if architecture in ("xlm-roberta", "gte"):
         return transformers.XLMRobertaTokenizer(
             vocab=[*_unigram(("<s>", "<pad>", "</s>", "<unk>")), ("<mask>", 0.0)], model_max_length=max_length
         )

@@ -23,7 +23,7 @@ import numpy.typing as npt
 import torch
 import transformers
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.sentence_transformer.modules import Dense, Normalize, Pooling, Transformer
+from sentence_transformers.sentence_transformer.modules import Dense, Normalize, Pooling, StaticEmbedding, Transformer
 
 from tiny_architectures import ARCHITECTURES, Architecture, encoder_config, tokenizer_of
 
@@ -74,22 +74,9 @@ class TinyModel:
 def save_tiny_model(directory: Path, recipe: TinyModel) -> Path:
     """Build the model and save it as sentence-transformers does; returns the directory."""
     with quiet():
-        encoder_directory = directory / "encoder"
-        tokenizer = tokenizer_of(recipe.architecture, recipe.max_length)
-        tokenizer.save_pretrained(encoder_directory)
-        config = encoder_config(
-            recipe.architecture,
-            len(tokenizer),
-            hidden_size=recipe.hidden_size,
-            num_layers=recipe.num_layers,
-            max_length=recipe.max_length,
-            extra={key: _thawed(value) for key, value in recipe.config},
-        )
-        encoder = transformers.AutoModel.from_config(config)
-        randomise(encoder, recipe.seed)
-        encoder.save_pretrained(encoder_directory)
+        modules = _static(recipe) if recipe.architecture == "static" else _encoder(directory / "encoder", recipe)
         model = SentenceTransformer(
-            modules=_modules(encoder_directory, recipe),
+            modules=[*modules, *_after(recipe)],
             prompts=dict(recipe.prompts),
             default_prompt_name=recipe.default_prompt_name,
             device="cpu",
@@ -120,11 +107,37 @@ def quiet() -> Iterator[None]:
         yield
 
 
-def _modules(encoder_directory: Path, recipe: TinyModel) -> list[torch.nn.Module]:
-    transformer = Transformer(str(encoder_directory), processor_kwargs={"model_max_length": recipe.max_length})
+def _encoder(directory: Path, recipe: TinyModel) -> list[torch.nn.Module]:
+    """The first two modules, by way of an encoder saved to the directory."""
+    tokenizer = tokenizer_of(recipe.architecture, recipe.max_length)
+    tokenizer.save_pretrained(directory)
+    config = encoder_config(
+        recipe.architecture,
+        len(tokenizer),
+        hidden_size=recipe.hidden_size,
+        num_layers=recipe.num_layers,
+        max_length=recipe.max_length,
+        extra={key: _thawed(value) for key, value in recipe.config},
+    )
+    encoder = transformers.AutoModel.from_config(config)
+    randomise(encoder, recipe.seed)
+    encoder.save_pretrained(directory)
+    transformer = Transformer(str(directory), processor_kwargs={"model_max_length": recipe.max_length})
     pooling = Pooling(recipe.hidden_size, pooling_mode=recipe.pooling, include_prompt=recipe.include_prompt)
-    modules: list[torch.nn.Module] = [transformer, pooling]
-    width = pooling.get_embedding_dimension()
+    return [transformer, pooling]
+
+
+def _static(recipe: TinyModel) -> list[torch.nn.Module]:
+    """A table for BERT's tokenizer, and no pooling."""
+    tokenizer = tokenizer_of("bert", recipe.max_length)
+    embedding = StaticEmbedding(tokenizer.backend_tokenizer, embedding_dim=recipe.hidden_size)
+    randomise(embedding, recipe.seed)
+    return [embedding]
+
+
+def _after(recipe: TinyModel) -> list[torch.nn.Module]:
+    modules: list[torch.nn.Module] = []
+    width = recipe.hidden_size * (1 if isinstance(recipe.pooling, str) else len(recipe.pooling))
     for position, (out_features, activation) in enumerate(recipe.dense):
         dense = Dense(width, out_features, activation_function=getattr(torch.nn, activation)())
         randomise(dense, recipe.seed + 1 + position)

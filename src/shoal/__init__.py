@@ -9,7 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from shoal.client import AsyncClient, Client, EmbedResult, Health, ServedModel
+    from shoal.client import AsyncClient, Client, EmbedResult, Health, RerankResult, ServedModel, SparseResult
     from shoal.errors import (
         ContextLengthExceeded,
         DeadlineExceeded,
@@ -43,8 +43,10 @@ __all__ = [
     "ModelRefused",
     "NotReady",
     "Overloaded",
+    "RerankResult",
     "ServedModel",
     "ShoalError",
+    "SparseResult",
     "TooLarge",
     "Unauthorized",
     "UnknownModel",
@@ -54,7 +56,7 @@ __all__ = [
     "__version__",
 ]
 
-_OF_CLIENT = {"AsyncClient", "Client", "EmbedResult", "Health", "ServedModel"}
+_OF_CLIENT = {"AsyncClient", "Client", "EmbedResult", "Health", "RerankResult", "ServedModel", "SparseResult"}
 
 
 def __getattr__(name: str) -> Any:

@@ -78,7 +78,7 @@ class WorkerSettings:
     precision: str = setting(
         "auto",
         "Number format on the device; auto is bfloat16 where the device computes in it natively, else float32.",
-        choices=("auto", "float32", "bfloat16"),
+        choices=("auto", "float32", "bfloat16", "float16"),
     )
     threads: int = setting(0, "Threads of the runtime; 0 means all cores this process may use.")
     tokenizer_threads: int = setting(1, "Threads that tokenise large chunks beside the device.")

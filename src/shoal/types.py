@@ -28,10 +28,12 @@ __all__ = [
     "Options",
     "Output",
     "Priority",
+    "RankedDocument",
     "Render",
     "Rendered",
     "RerankMethod",
     "RerankOptions",
+    "RerankReply",
     "SparseRows",
     "StageTimes",
     "WorkerStatus",
@@ -64,9 +66,8 @@ DType = Literal["float32", "float16", "int8", "binary", "signed_binary"]
 - `signed_binary`: as binary, each byte less 128, as some surfaces want it; never in the native reply.
 """
 
-Encoding = Literal["json", "base64", "raw", "msgpack", "pairs"]
-"""How an item's result stands in a reply: JSON, a JSON string of base64, the bare bytes of numbers, MessagePack,
-or JSON with an object an entry."""
+Encoding = Literal["json", "entries", "base64", "raw", "msgpack"]
+"""How an item's result stands in a reply: JSON, whole or by entry; a JSON string of base64; numbers; MessagePack."""
 
 
 class ErrorBody(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -163,8 +164,8 @@ class Render(msgspec.Struct, frozen=True, array_like=True):
 
     Results, by what they are:
         dense: json a list of numbers, base64 and raw the row's bytes.
-        sparse: json `{"indices":[..],"values":[..]}`; raw all int32 indices of the chunk, then all float32 values;
-            pairs `[{"index":..,"value":..},..]`.
+        sparse: json `{"indices":[..],"values":[..]}`, entries `[{"index":..,"value":..},..]`; raw all int32 indices of
+            the chunk, then all float32 values.
         scores: raw float32.
         labels: json and msgpack a list of `{"label":..,"score":..}`, best first.
     """
@@ -396,6 +397,32 @@ class EmbedReply(msgspec.Struct, omit_defaults=True):
     request_id: str = ""
     profile: str = ""
     sparse: SparseRows | None = None
+
+
+class RankedDocument(msgspec.Struct):
+    """A document's place in the request, and its relevance."""
+
+    index: int
+    relevance_score: float
+
+
+class RerankReply(msgspec.Struct):
+    """The native reply of /v1/rerank, as far as a client needs it.
+
+    Attributes:
+        method: how the model ranks.
+        results: most relevant first.
+        num_tokens, truncated: an entry a document, in the request's order.
+        times: as in `EmbedReply`.
+    """
+
+    model: str
+    method: RerankMethod
+    results: list[RankedDocument]
+    num_tokens: list[int]
+    truncated: list[bool]
+    times: dict[str, float] = {}
+    request_id: str = ""
 
 
 _encoder = msgspec.msgpack.Encoder()

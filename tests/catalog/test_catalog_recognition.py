@@ -207,7 +207,7 @@ REFUSED: list[tuple[str, dict[str, Any]]] = [
     ("2_Dense/config.json", {"module_input_name": "token_embeddings"}),
     ("2_Dense/config.json", {"surprise": 1}),
     ("4_Normalize/config.json", {"module_input_name": "token_embeddings"}),
-    ("config.json", {"model_type": "modernbert"}),
+    ("config.json", {"model_type": "xlnet"}),
     ("config.json", {"model_type": None}),
     ("config.json", {"position_embedding_type": "relative_key"}),
     ("config.json", {"is_decoder": True}),

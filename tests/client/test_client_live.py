@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import httpx
 import numpy as np
 import pytest
 
@@ -71,3 +72,51 @@ def test_the_command_line(url: str):
         assert command.process.wait(30) == 0
     with running("models", "list", "--url", url, "--json") as command:
         assert command.process.wait(30) == 0
+
+
+async def test_a_split_ranking_equals_a_whole_one(url: str, connect):
+    whole = await connect(url).rerank("which one", TEXTS)
+    client = connect(url, batch_items=32)
+    split = await client.rerank("which one", TEXTS, top_n=5)
+    assert (split.model, split.method) == ("small", "cross_encoder")
+    np.testing.assert_array_equal(split.scores, whole.scores)
+    np.testing.assert_array_equal(split.order, whole.order[:5])
+    assert len(np.unique(split.scores)) == len(TEXTS)
+    assert [score for _, score in split.best] == sorted(split.scores.tolist(), reverse=True)[:5]
+    assert len(split.num_tokens) == len(split.truncated) == len(TEXTS)
+    with pytest.raises(shoal.InvalidRequest) as caught:
+        await client.rerank("which one", ["a", 5])
+    assert caught.value.param == "documents[1]"
+    with pytest.raises(shoal.InvalidRequest) as caught:
+        await client.rerank("which one", [])
+    assert caught.value.param == "documents"
+
+
+async def test_sparse_vectors_beside_dense_ones(url: str, connect):
+    client = connect(url, batch_items=32)
+    dense = await client.embed(TEXTS)
+    both = await client.embed(TEXTS, outputs=["dense", "sparse"])
+    np.testing.assert_array_equal(both.vectors, dense.vectors)
+    assert dense.sparse is None
+    sparse = both.sparse
+    assert len(sparse) == len(TEXTS)
+    assert sparse.lengths.sum() == len(sparse.indices) == len(sparse.values)
+    for place in (0, 31, 32, 399):
+        only = (await client.embed(TEXTS[place], outputs=["sparse"])).sparse
+        for ours, alone in zip(sparse[place], only[0], strict=True):
+            np.testing.assert_array_equal(ours, alone)
+    assert (await client.embed(TEXTS[:40], outputs=["sparse"], top_k=1)).sparse.lengths.tolist() == [1] * 40
+
+
+@pytest.mark.parametrize("encoding", ["json", "base64"])
+def test_json_holds_each_output_in_any_order(url: str, encoding: str):
+    body = {"model": "small", "input": TEXTS[:40], "encoding": encoding, "top_k": 3}
+    reply = httpx.post(url + "/v1/embed", json={**body, "outputs": ["sparse", "dense"]}, timeout=60).json()
+    turned = httpx.post(url + "/v1/embed", json={**body, "outputs": ["dense", "sparse"]}, timeout=60).json()
+    dense = httpx.post(url + "/v1/embed", json=body, timeout=60).json()
+    assert reply["embeddings"] == turned["embeddings"] == dense["embeddings"]
+    assert reply["sparse"] == turned["sparse"]
+    assert len(reply["sparse"]) == len(reply["num_tokens"]) == 40
+    assert all(0 < len(row["indices"]) == len(row["values"]) <= 3 for row in reply["sparse"])
+    assert (reply["dtype"], reply["dimensions"]) == ("float32", 8)
+    assert "sparse" not in dense

@@ -25,6 +25,7 @@ TINY = {
     "tiny-prompts": TinyModel(
         "xlm-roberta", prompts=(("query", "query: "), ("document", "passage: ")), include_prompt=False
     ),
+    "tiny-matryoshka": TinyModel("bert", pooling="mean", seed=3),
 }
 
 HEADS = {
@@ -76,6 +77,7 @@ def fleet(
     for name, recipe in TINY.items():
         directories[name] = root / name
         shutil.copytree(tiny_model(recipe), root / name)
+    (directories["tiny-matryoshka"] / "shoal.yaml").write_text("matryoshka_dimensions: [8, 16, 32]\n")
     for name, head in HEADS.items():
         directories[name] = root / name
         shutil.copytree(tiny_head(head), root / name)

@@ -104,6 +104,24 @@ def test_dimensions_are_refused_on_a_fixed_model(fleet: Fleet, dimensions: int) 
     assert reply.json()["error"]["param"] == "dimensions"
 
 
+@pytest.mark.parametrize("encoding", ["float", "base64"])
+def test_dimensions_of_a_matryoshka_model(fleet: Fleet, encoding: str) -> None:
+    """C26: cut, then renormalised; `normalize: false` leaves the cut vector as it is."""
+    whole = fleet.embed("tiny-matryoshka", ["x", "some other text"])
+    cut = whole[:, :16] / np.linalg.norm(whole[:, :16], axis=1, keepdims=True)
+    rows = fleet.post("tiny-matryoshka", ["x", "some other text"], dimensions=16, encoding_format=encoding).json()[
+        "data"
+    ]
+    vectors = [row["embedding"] for row in rows]
+    if encoding == "base64":
+        vectors = [np.frombuffer(base64.b64decode(vector), "<f4") for vector in vectors]
+    np.testing.assert_allclose(vectors, cut, atol=1e-6)
+    raw = fleet.embed("tiny-matryoshka", ["x", "some other text"], dimensions=16, normalize=False)
+    np.testing.assert_allclose(raw, whole[:, :16], atol=1e-6)
+    for dimensions in (0, -1, 33):
+        assert fleet.post("tiny-matryoshka", "x", dimensions=dimensions).status_code == 400
+
+
 def test_full_dimensions_are_as_absent(fleet: Fleet) -> None:
     assert np.array_equal(fleet.embed(MODEL, "x", dimensions=384), fleet.embed(MODEL, "x"))
 

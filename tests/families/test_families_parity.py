@@ -14,7 +14,9 @@ import pytest
 from sentence_transformers import SentenceTransformer
 
 from shoal.adapters import open_adapter
+from shoal.adapters.base import Adapter
 from shoal.catalog import resolve
+from shoal.errors import InvalidRequest
 from shoal.runtimes.base import RuntimeOptions
 from shoal.runtimes.openvino.runtime import OpenVINORuntime
 from shoal.types import EmbedOptions
@@ -112,6 +114,11 @@ ROWS = {
         ),
     ),
     "deberta-without-distances": TinyModel("deberta-v2"),
+    "nomic_bert": TinyModel("nomic_bert"),
+    "gte": TinyModel("gte", pooling="cls"),
+    "gte-without-types": TinyModel("gte", config=(("type_vocab_size", 0), ("hidden_act", "silu"))),
+    "static": TinyModel("static"),
+    "static-bare": TinyModel("static", normalize=False),
 }
 TEXTS = [*NASTY_TEXTS, "mountains", "query: where is the sea", "The quick brown fox and the lazy dog. " * 3]
 
@@ -124,11 +131,13 @@ def test_family_equals_the_reference(
     spec = resolve(str(directory))
     adapter = open_adapter(spec)
     session = OpenVINORuntime().load(spec, RuntimeOptions(precision="float32"))
-    prepared = adapter.prepare(TEXTS, EmbedOptions())
+    texts = [text for text in TEXTS if has_tokens(adapter, text)]
+    assert all(text in texts for text in TEXTS if text.strip())
+    prepared = adapter.prepare(texts, EmbedOptions())
     judge = reference(directory)
-    for text, item in zip(TEXTS, prepared, strict=True):
+    for text, item in zip(texts, prepared, strict=True):
         assert item.token_ids.tolist() == judge.preprocess([text])["input_ids"].flatten().tolist(), text[:60]
-    expected = encode_reference(judge, TEXTS)
+    expected = encode_reference(judge, texts)
     together = session.run(adapter.collate(prepared))["dense"]
     alone = np.concatenate([session.run(adapter.collate([item]))["dense"] for item in prepared])
     for vectors in (together, alone):
@@ -137,6 +146,22 @@ def test_family_equals_the_reference(
         assert cosines(vectors, expected).min() >= 0.999999
         np.testing.assert_allclose(vectors, expected, atol=1e-4 * max(1.0, float(np.abs(expected).max())))
     session.close()
+
+
+def has_tokens(adapter: Adapter, text: str) -> bool:
+    """A blank text has none where the tokenizer drops blanks and adds no special tokens."""
+    try:
+        adapter.prepare([text], EmbedOptions())
+    except InvalidRequest:
+        return False
+    return True
+
+
+def test_a_text_without_a_token_is_refused(tiny_model: Callable[..., Path]) -> None:
+    adapter = open_adapter(resolve(str(tiny_model(ROWS["static"]))))
+    with pytest.raises(InvalidRequest, match=r"input\[7\] has no tokens") as refused:
+        adapter.prepare(["cat", " "], EmbedOptions(), first_item=6)
+    assert refused.value.param == "input[7]"
 
 
 def cosines(left: npt.NDArray[np.float32], right: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from shoal.errors import InvalidRequest, TooLarge
 from shoal.gateway.chunks import cut, estimated_tokens
-from shoal.gateway.items import split_items
+from shoal.gateway.items import split_documents, split_items
 from shoal.telemetry.logs import configure_logging
 
 TEXTS = st.lists(st.text(st.characters(codec="utf-8")), min_size=1, max_size=20)
@@ -116,3 +116,36 @@ def test_log_lines() -> None:
     assert (
         fields | {"level": "info", "logger": "shoal.test", "message": "request", "status": 200, "model": "m"} == fields
     )
+
+
+LIMITS = {"max_items": 100, "max_item_bytes": 10_000}
+
+
+@given(texts=TEXTS, is_object=st.booleans(), is_json=st.booleans())
+def test_documents_are_their_texts(texts: list[str], is_object: bool, is_json: bool) -> None:
+    """Whatever else an object holds, and however its text is spelt; a text that reads `"text"` is no field."""
+    documents = [{"title": '"text"', "text": text, "n": {"text": 5}} for text in texts] if is_object else texts
+    module, body_format = (msgspec.json, "json") if is_json else (msgspec.msgpack, "msgpack")
+    raw = msgspec.Raw(module.encode(documents))
+    items = split_documents(raw, body_format, **LIMITS)  # type: ignore[arg-type]
+    assert [module.decode(item) for item in items.raw] == texts
+    assert module.decode(items.pack(0, len(texts))) == texts
+    for index, text in enumerate(texts):
+        for wanted, other in (("json", msgspec.json), ("msgpack", msgspec.msgpack)):
+            assert other.decode(other.encode(items.value(index, wanted))) == text  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("documents", [["x"] * 101, [{"text": "x"}] * 101, [{"text": "x"}] * 5_000])
+@pytest.mark.parametrize("module", [msgspec.json, msgspec.msgpack])
+def test_too_many_documents(documents: list[object], module: object) -> None:
+    body_format = "json" if module is msgspec.json else "msgpack"
+    raw = msgspec.Raw(module.encode(documents))  # type: ignore[attr-defined]
+    with pytest.raises(TooLarge, match="100"):
+        split_documents(raw, body_format, **LIMITS)  # type: ignore[arg-type]
+
+
+def test_a_document_that_is_too_long_is_named() -> None:
+    raw = msgspec.Raw(msgspec.json.encode([{"text": "x"}, {"text": "x" * 10_001}]))
+    with pytest.raises(TooLarge) as caught:
+        split_documents(raw, "json", **LIMITS)
+    assert caught.value.param == "input[1]"

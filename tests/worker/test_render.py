@@ -3,10 +3,11 @@
 import base64
 import json
 
+import msgspec
 import numpy as np
 import pytest
 
-from shoal.adapters.base import SparseVectors, Vectors
+from shoal.adapters.base import Labels, Scores, SparseVectors, Vectors
 from shoal.types import Render
 from shoal.worker.render import render
 
@@ -43,9 +44,30 @@ def test_a_lone_vector_of_one_number_is_an_item_like_any_other() -> None:
     assert render(Vectors(np.array([[0.5]], np.float32), 1), Render(), 0).body == b"[0.5]"
 
 
-def test_sparse_pairs_are_the_lists_entry_by_entry_and_may_be_none() -> None:
-    sparse = SparseVectors(np.array([2, 0, 1], np.int32), np.array([3, 7, 5], np.int32), FLOATS[0, :3])
-    rows = json.loads(b"[" + render(sparse, Render("pairs"), 0).body + b"]")
-    assert [[entry["index"] for entry in row] for row in rows] == [[3, 7], [], [5]]
-    values = [entry["value"] for row in rows for entry in row]
-    np.testing.assert_array_equal(np.array(values, np.float32), FLOATS[0, :3])
+SPARSE = SparseVectors(
+    np.array([2, 0, 3], np.int32), np.array([3, 70_000, 0, 1, 2], np.int32), np.array([0.1, 2, 3e-7, 4, 5], np.float32)
+)
+
+
+def test_sparse_vectors_in_columns_in_entries_and_raw() -> None:
+    """A vector without an entry is an item like any other."""
+    expected = [
+        [(3, np.float32(0.1)), (70_000, np.float32(2))],
+        [],
+        [(0, np.float32(3e-7)), (1, np.float32(4)), (2, np.float32(5))],
+    ]
+    columns = json.loads(b"[" + render(SPARSE, Render("json"), 0).body + b"]")
+    assert [list(zip(row["indices"], np.array(row["values"], np.float32), strict=True)) for row in columns] == expected
+    entries = json.loads(b"[" + render(SPARSE, Render("entries"), 0).body + b"]")
+    assert [[(entry["index"], np.float32(entry["value"])) for entry in row] for row in entries] == expected
+    raw = render(SPARSE, Render("raw"), 0)
+    assert raw.body == SPARSE.indices.tobytes() + SPARSE.values.tobytes()
+    assert raw.lengths == [2, 0, 3]
+
+
+def test_scores_are_raw_float32_and_labels_objects_in_either_format() -> None:
+    assert render(Scores(FLOATS[0]), Render("raw"), 0).body == FLOATS[0].tobytes()
+    labels = Labels([[("good", 0.75), ("bad", 0.25)], []])
+    expected = [[{"label": "good", "score": 0.75}, {"label": "bad", "score": 0.25}], []]
+    assert json.loads(b"[" + render(labels, Render("json"), 0).body + b"]") == expected
+    assert msgspec.msgpack.decode(b"\x92" + render(labels, Render("msgpack"), 0).body) == expected

@@ -16,7 +16,7 @@ from shoal.adapters.embedding import Embedding
 from shoal.adapters.texts import Texts
 from shoal.adapters.vectors import finish_vectors
 from shoal.catalog.spec import Classifier, ModelSpec
-from shoal.errors import InternalError
+from shoal.errors import InternalError, InvalidRequest
 from shoal.runtimes.base import Arrays
 from shoal.types import EmbedOptions, RerankOptions
 
@@ -60,18 +60,22 @@ class BiEncoder:
         """Any options will do: a cosine has no raw form, so `raw_scores` changes nothing."""
 
     def prepare(self, items: Sequence[str | list[int]], options: RerankOptions, first_item: int) -> list[Prepared]:
-        as_query = EmbedOptions(input_type="query", truncate=options.truncate)
         as_document = EmbedOptions(input_type="document", truncate=options.truncate)
-        (query,) = self._embedding.prepare([options.query], as_query, 0)
-        return [
-            msgspec.structs.replace(query, is_shared=True),
-            *self._embedding.prepare(items, as_document, first_item),
-        ]
+        return [self._prepare_query(options.query), *self._embedding.prepare(items, as_document, first_item)]
 
     def finish(self, raw: Arrays, options: RerankOptions) -> tuple[Finished, ...]:
         unit = EmbedOptions(normalize=True)
         vectors = finish_vectors(raw["dense"], unit, is_normalized=self._spec.is_normalized).data
         return (_sound(vectors[1:] @ vectors[0]),)
+
+    def _prepare_query(self, query: str) -> Prepared:
+        as_query = EmbedOptions(input_type="query", truncate=False)
+        try:
+            (prepared,) = self._embedding.prepare([query], as_query, 0)
+        except InvalidRequest as error:
+            message = error.message.replace("input[0]", "query")
+            raise type(error)(message, param="query", hint="Change the query: it is never cut.") from error
+        return msgspec.structs.replace(prepared, is_shared=True)
 
 
 def _sigmoid(x: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:

@@ -32,9 +32,12 @@ class Texts:
 
         Raises:
             ContextLengthExceeded: it is too long and not to be cut.
+            InvalidRequest: it has no token, and the model adds none.
         """
         kept = self._fit(ids, self.tokenizer.num_special, number, truncate, side)
         token_ids = self.tokenizer.with_special(kept)
+        if not token_ids.shape[0]:
+            raise _nothing_left(self.spec.id, number)
         # The prompt may have swallowed the text's first token; something must be left to pool.
         start = min(pool_from, token_ids.shape[0] - 1) if pool_from else 0
         return Prepared(token_ids, start, len(kept) < len(ids))
@@ -136,6 +139,12 @@ class Texts:
                 hint="Ids of another tokenizer mean other words here: send the text itself.",
             )
         return item
+
+
+def _nothing_left(model: str, number: int) -> InvalidRequest:
+    """The error for an empty text where no special tokens are added: there is nothing that could be a vector."""
+    name = f"input[{number}]"
+    return InvalidRequest(f"{name} has no tokens, and {model} adds none of its own.", param=name, hint="Leave it out.")
 
 
 def _not_unicode(items: Sequence[Any], prompt: str, first_item: int) -> InvalidRequest:

@@ -64,6 +64,8 @@ class Family(msgspec.Struct, frozen=True):
 _UNLIMITED = 32768
 """Tokens that a text may have if nothing in the model says: longer ones are cut, and flagged."""
 
+_FROM_ZERO = ("pad_token_id", "type_vocab_size")
+
 _HARMLESS = frozenset(
     (
         "model_type",
@@ -146,7 +148,7 @@ def complete_config(files: ModelFiles, file: str, config: Mapping[str, Any], fam
     complete = {key: default if config.get(key) is None else config[key] for key, default in family.defaults.items()}
     for key, value in complete.items():
         if value != family.defaults[key] and not _is_like(
-            value, family.defaults[key], at_least=0 if key == "pad_token_id" else 1
+            value, family.defaults[key], at_least=0 if key in _FROM_ZERO else 1
         ):
             raise refusal(file, key, f"is {value!r}; it must be like {family.defaults[key]!r}.")
     neutral = {key: config[key] for key in _NEUTRAL if config.get(key) is not None}

@@ -6,6 +6,7 @@ which keys change nothing at inference; see `configs.Family`. It knows no graph 
 
 from __future__ import annotations
 
+import functools
 import types
 from collections.abc import Mapping
 from typing import Any
@@ -60,6 +61,27 @@ def _modernbert(file: str, config: dict[str, Any]) -> dict[str, Any]:
     alternating_layers(file, config, 22, lambda i: SLIDING if i % every else FULL)
     rope_per_layer_type(file, config, {FULL: ("global_rope_theta", 160_000.0), SLIDING: ("local_rope_theta", 10_000.0)})
     return config
+
+
+def _gated(file: str, config: dict[str, Any], *, theta: float) -> dict[str, Any]:
+    """One matrix holds query, key and value, so heads share the width evenly."""
+    one_rope(file, config, theta)
+    size = config.pop("head_dim", None)
+    heads, hidden = (whole_number(file, config, *pair) for pair in (("num_attention_heads", 12), ("hidden_size", 768)))
+    if size not in (None, hidden // heads):
+        raise refusal(
+            file, "head_dim", f"is {size!r}; it must be {hidden // heads}, hidden_size / num_attention_heads."
+        )
+    return config
+
+
+_GATED_DEFAULTS: Mapping[str, Any] = types.MappingProxyType(
+    {
+        **{key: value for key, value in _BERT_DEFAULTS.items() if key not in (*_BERT_ALLOWED, "pad_token_id")},
+        "hidden_act": "gelu",
+        "rope_parameters": {},
+    }
+)
 
 
 def _llama(file: str, config: dict[str, Any]) -> dict[str, Any]:
@@ -304,6 +326,33 @@ FAMILIES: tuple[Family, ...] = (
                 "repad_logits_with_grad",
             )
         ),
+    ),
+    Family(
+        name="nomic_bert",
+        model_types={"nomic_bert": "BertTokenizer"},
+        defaults={**_GATED_DEFAULTS, "vocab_size": 30528, "hidden_act": "silu", "max_position_embeddings": 2048},
+        allowed={"hidden_act": _ACTIVATIONS},
+        hidden_size_key="hidden_size",
+        num_heads_key="num_attention_heads",
+        prefixes=("", "nomic_bert.", "bert."),
+        translate=functools.partial(_gated, theta=1_000.0),
+        harmless=frozenset(("pad_token_id",)),
+    ),
+    Family(
+        name="gte",
+        model_types={"gte": "XLMRobertaTokenizer"},
+        defaults={
+            **_GATED_DEFAULTS,
+            "vocab_size": 250048,
+            "max_position_embeddings": 8192,
+            "type_vocab_size": 1,
+        },
+        allowed={"hidden_act": _ACTIVATIONS},
+        hidden_size_key="hidden_size",
+        num_heads_key="num_attention_heads",
+        prefixes=("", "new.", "gte."),
+        translate=functools.partial(_gated, theta=160_000.0),
+        harmless=frozenset(("pad_token_id",)),
     ),
     Family(
         name="t5",

@@ -9,7 +9,8 @@ from typing import Any
 
 import msgspec
 
-from shoal.catalog.configs import Family
+from shoal.catalog.encoders import Encoder
+from shoal.catalog.families import family_of
 from shoal.catalog.files import ModelFiles, refusal
 from shoal.catalog.spec import Classifier, HeadLayer, PoolingMode, Sparse
 from shoal.catalog.weights import weight_shapes
@@ -82,7 +83,7 @@ _ROWS: dict[str, _Row] = {
     ),
     "electra": _Row((_Layer("classifier.dense", "gelu"), _Layer("classifier.out_proj"))),
     "deberta-v2": _Row(
-        (_Layer("~pooler.dense", "key:pooler_hidden_act"), _Layer("classifier")),
+        (_Layer("pooler.dense", "key:pooler_hidden_act"), _Layer("classifier")),
         defaults={"pooler_hidden_act": "gelu"},
     ),
     "distilbert": _Row(
@@ -114,24 +115,20 @@ _ROWS: dict[str, _Row] = {
 }
 
 
-def read_classifier(
-    files: ModelFiles, prefix: str, family: Family, raw: Json, weights_prefix: str, *, declared: str, ranks: bool
-) -> Classifier:
-    """The classifier that config.json describes.
+def read_classifier(files: ModelFiles, folder: str, encoder: Encoder, *, declared: str, ranks: bool) -> Classifier:
+    """The classifier that the encoder's config.json describes.
 
     Args:
-        raw: config.json.
-        weights_prefix: what stands before the encoder's tensor names.
         declared: name of the activation that the model's own files ask for, "" for none.
         ranks: whether the model is known to be meant for pairs of a query and a document.
 
     Raises:
         ModelRefused: names file and key.
     """
-    file, row = prefix + "config.json", _row(prefix, family)
+    file, row, raw = folder + "config.json", _row(folder, encoder), encoder.raw
     labels = _labels(file, raw)
-    layers = _layers(row.classifier, row, raw, weights_prefix)
-    _require_labels(files, prefix, layers[-1].name, len(labels))
+    layers = _layers(row.classifier, row, encoder)
+    _require_labels(files, folder, layers[-1].name, len(labels))
     pooling = str(_value(row.pooling, row, raw))
     if pooling not in _POOLINGS:
         raise refusal(file, "classifier_pooling", f"is {pooling!r}; understood: {', '.join(_POOLINGS)}.")
@@ -151,26 +148,25 @@ def read_classifier(
 _POOLINGS: dict[str, PoolingMode] = {"cls": "cls", "mean": "mean"}
 
 
-def read_sparse(
-    files: ModelFiles, prefix: str, family: Family, raw: Json, weights_prefix: str, pooling: Json
-) -> Sparse:
+def read_sparse(files: ModelFiles, folder: str, encoder: Encoder, pooling: Json) -> Sparse:
     """The sparse head: the vocabulary's logits, pooled as a SpladePooling's config says.
 
     Raises:
         ModelRefused: names file and key.
     """
-    row = _row(prefix, family)
+    row = _row(folder, encoder)
     if not row.vocabulary:
-        raise refusal(prefix + "config.json", "model_type", f"is {family.name!r}, whose vocabulary head is not known.")
-    shapes = weight_shapes(files, prefix)
-    is_tied = bool(raw.get("tie_word_embeddings", True))
-    decoder = f"{weights_prefix}{family.embeddings}.weight" if is_tied else row.decoder
+        raise refusal(folder + "config.json", "model_type", f"is {encoder.family}, whose word head is not known.")
+    shapes = weight_shapes(files, folder)
+    embeddings = family_of(folder + "config.json", encoder.raw).embeddings
+    is_tied = bool(encoder.raw.get("tie_word_embeddings", True))
+    decoder = f"{encoder.weights_prefix}{embeddings}.weight" if is_tied else row.decoder
     bias = next((name for name in row.bias if name in shapes), "")
     for name in (decoder, bias or row.bias[0]):
         if name not in shapes:
-            raise refusal(prefix + "model.safetensors", name, "is missing: these are not the weights of a masked LM.")
+            raise refusal(folder + "model.safetensors", name, "is missing: these are not the weights of a masked LM.")
     return Sparse(
-        layers=_layers(row.vocabulary, row, raw, weights_prefix),
+        layers=_layers(row.vocabulary, row, encoder),
         decoder=decoder,
         bias=bias,
         pooling=pooling.get("pooling_strategy", "max"),
@@ -178,17 +174,18 @@ def read_sparse(
     )
 
 
-def _row(prefix: str, family: Family) -> _Row:
-    if family.name not in _ROWS:
+def _row(folder: str, encoder: Encoder) -> _Row:
+    if encoder.family not in _ROWS:
         known = ", ".join(_ROWS)
-        raise refusal(prefix + "config.json", "architectures", f"needs a head; known are those of {known}.")
-    return _ROWS[family.name]
+        raise refusal(folder + "config.json", "architectures", f"needs a head; known are those of {known}.")
+    return _ROWS[encoder.family]
 
 
-def _layers(layers: tuple[_Layer, ...], row: _Row, raw: Json, weights_prefix: str) -> tuple[HeadLayer, ...]:
+def _layers(layers: tuple[_Layer, ...], row: _Row, encoder: Encoder) -> tuple[HeadLayer, ...]:
+    raw = encoder.raw
     return tuple(
         HeadLayer(
-            name=layer.name.replace("~", weights_prefix),
+            name=layer.name.replace("~", encoder.weights_prefix),
             activation=str(_value(layer.activation, row, raw)),
             norm=layer.norm,
             norm_epsilon=float(_value(layer.epsilon, row, raw)),
@@ -225,11 +222,11 @@ def _labels(file: str, raw: Json) -> tuple[str, ...]:
     return tuple(by_place[place] for place in range(len(by_place)))
 
 
-def _require_labels(files: ModelFiles, prefix: str, name: str, num_labels: int) -> None:
-    shape = weight_shapes(files, prefix).get(f"{name}.weight")
+def _require_labels(files: ModelFiles, folder: str, name: str, num_labels: int) -> None:
+    shape = weight_shapes(files, folder).get(f"{name}.weight")
     if shape is None or shape[0] != num_labels:
         raise refusal(
-            prefix + "model.safetensors",
+            folder + "model.safetensors",
             f"{name}.weight",
             f"has shape {shape}, but config.json has {num_labels} labels." if shape else "is missing: no classifier.",
         )

@@ -15,7 +15,7 @@ from shoal.catalog.spec import Dense, Module, Normalize, Pooling, PoolingMode
 from shoal.catalog.weights import pickled, require_shape, tensor_shapes
 from shoal.errors import ModelRefused
 
-__all__ = ["ModuleChain", "Task", "build_modules", "read_chain", "read_splade"]
+__all__ = ["Chain", "Task", "build_modules", "read_chain", "read_splade"]
 
 _FILE = "modules.json"
 _PACKAGE = "sentence_transformers."
@@ -27,21 +27,23 @@ Task = Literal["feature-extraction", "fill-mask", "sequence-classification"]
 """What a model's Transformer module gives, in sentence-transformers' words: token states, words, labels."""
 
 
-class ModuleChain(msgspec.Struct, frozen=True):
-    """modules.json.
+class Chain(msgspec.Struct, frozen=True):
+    """The modules of a model.
 
     Attributes:
-        prefix: the encoder's subdirectory: "" or "0_Transformer/".
+        first: what the first one is: Transformer or StaticEmbedding.
+        folder: where it lies: "" or "0_Transformer/".
         task: what the model is for.
-        rest: (kind, folder) of the modules that follow the encoder.
+        rest: (kind, folder) of the modules that follow.
     """
 
-    prefix: str
+    first: str
+    folder: str
     task: Task
     rest: tuple[tuple[str, str], ...] = ()
 
 
-def read_chain(files: ModelFiles) -> ModuleChain:
+def read_chain(files: ModelFiles) -> Chain:
     """modules.json, its order checked.
 
     Raises:
@@ -51,26 +53,44 @@ def read_chain(files: ModelFiles) -> ModuleChain:
     if not isinstance(rows, list) or not rows or not all(isinstance(row, dict) for row in rows):
         raise ModelRefused(f"{_FILE}: holds no list of modules.", param=_FILE)
     kinds = [_kind(position, row) for position, row in enumerate(rows)]
-    if kinds[0] not in _TRANSFORMERS or sum(kind in _TRANSFORMERS for kind in kinds) != 1:
-        raise refusal(_FILE, "[0].type", f"is {rows[0]['type']!r}; the first module, and only it, is a Transformer.")
     folders = [_folder(position, row) for position, row in enumerate(rows)]
+    if kinds[0] not in _FIRST:
+        raise refusal(
+            _FILE, "[0].type", f"is {rows[0]['type']!r}; the first module must be one of {', '.join(_FIRST)}."
+        )
+    first = _FIRST[kinds[0]]
     rest = tuple((kind, folder) for kind, folder in zip(kinds[1:], folders[1:], strict=True) if kind != "Dropout")
-    if not rest:
-        return ModuleChain(folders[0], "sequence-classification")
-    if rest[0][0] == "SpladePooling" and len(rest) == 1:
-        return ModuleChain(folders[0], "fill-mask", rest)
-    if [kind for kind, _ in rest if kind.endswith("Pooling")] != ["Pooling"] or rest[0][0] != "Pooling":
-        raise refusal(_FILE, "type", "must name a Transformer, then a Pooling, then others: one each of the first two.")
-    return ModuleChain(folders[0], "feature-extraction", rest)
+    task = _task(first, [kind for kind, _ in rest])
+    if task is None or any(kind in _FIRST for kind in kinds[1:]):
+        raise refusal(
+            _FILE,
+            "type",
+            f"is {' then '.join(kinds)}; understood are StaticEmbedding then others, Transformer then Pooling then "
+            "others, Transformer then SpladePooling, and Transformer alone.",
+        )
+    return Chain(first, folders[0], task, rest)
 
 
-def build_modules(files: ModelFiles, chain: ModuleChain, width: int) -> tuple[tuple[Module, ...], int]:
-    """The modules behind an encoder of that width, and the numbers of a vector after them.
+def _task(first: str, kinds: list[str]) -> Task | None:
+    """What modules in this order are for, None if that is not understood."""
+    poolings = [kind for kind in kinds if kind.endswith("Pooling")]
+    if first == "StaticEmbedding":
+        return None if poolings else "feature-extraction"
+    if not kinds:
+        return "sequence-classification"
+    if kinds == ["SpladePooling"]:
+        return "fill-mask"
+    return "feature-extraction" if poolings == ["Pooling"] == kinds[:1] else None
+
+
+def build_modules(files: ModelFiles, chain: Chain, width: int) -> tuple[tuple[Module, ...], int]:
+    """The modules behind a first one of that width, and the numbers of a vector after them.
 
     Raises:
         MissingFile, ModelRefused: a module's folder is not understood.
     """
-    modules: list[Module] = []
+    # A static table has no Pooling of its own: it is the mean of its rows.
+    modules: list[Module] = [Pooling(("mean",))] if chain.first == "StaticEmbedding" else []
     for kind, folder in chain.rest:
         module, width = _READERS[kind](files, folder, width)
         modules.append(module)
@@ -95,13 +115,14 @@ def read_splade(files: ModelFiles, folder: str) -> dict[str, Any]:
 _SPLADE_KEYS = frozenset(
     ("pooling_strategy", "activation_function", "embedding_dimension", "word_embedding_dimension", "chunk_size")
 )
-_TRANSFORMERS = ("Transformer", "MLMTransformer")
+_FIRST = {"Transformer": "Transformer", "MLMTransformer": "Transformer", "StaticEmbedding": "StaticEmbedding"}
+"""First modules; the second is an older name of the first."""
 
 
 def _kind(position: int, row: dict[str, Any]) -> str:
     full = str(row.get("type", ""))
     kind = full.rsplit(".", 1)[-1]
-    known = (*_TRANSFORMERS, "Dropout", "SpladePooling", *_READERS)
+    known = (*_FIRST, "Dropout", "SpladePooling", *_READERS)
     if not full.startswith(_PACKAGE) or kind not in known:
         raise refusal(_FILE, f"[{position}].type", f"is {full!r}; known are {', '.join(known)} of {_PACKAGE}*")
     if row.get("kwargs"):

@@ -7,15 +7,13 @@ from typing import Any
 
 import msgspec
 
-from shoal.catalog.configs import Family, complete_config
+from shoal.catalog.encoders import Encoder, read_transformer
 from shoal.catalog.entries import ENTRY_FILE, Entry, load_entry
-from shoal.catalog.families import family_of
 from shoal.catalog.files import ModelFiles, refusal
 from shoal.catalog.heads import read_classifier, read_sparse
-from shoal.catalog.modules import ModuleChain, Task, build_modules, read_chain, read_splade
+from shoal.catalog.modules import Chain, Task, build_modules, read_chain, read_splade
 from shoal.catalog.spec import Classifier, ModelSpec, Module, Normalize, Pooling, Sparse
-from shoal.catalog.tokenization import read_tokenization
-from shoal.catalog.weights import find_weights
+from shoal.catalog.static import read_static
 
 __all__ = ["recognize"]
 
@@ -62,33 +60,20 @@ def recognize(
         entry = load_entry(files.path(ENTRY_FILE), default_id=id)
     facts = entry or Entry(id=id)
     chain = _chain(files, facts)
-    prefix = chain.prefix
-    raw = files.object(prefix + _CONFIG)
-    family = family_of(prefix + _CONFIG, raw)
-    config = complete_config(files, prefix + _CONFIG, raw, family)
-    weights, weights_prefix = find_weights(files, prefix, family, config)
-    tokenization, vocabulary_size = read_tokenization(
-        files,
-        prefix,
-        config,
-        default_class=raw.get("tokenizer_class") or family.model_types[raw["model_type"]],
-        fixed_class=family.model_types[raw["model_type"]] if family.fixes_tokenizer else "",
-        max_positions=family.max_positions(config),
-        task=chain.task,
-    )
+    encoder = _READERS[chain.first](files, chain.folder, chain.task)
     stated = _stated(files, chain.task)
-    modules, dimensions = _modules(files, facts, chain, int(config[family.hidden_size_key]))
+    modules, dimensions = _modules(files, facts, chain, encoder.width)
     if facts.dimensions not in (0, dimensions):
         raise refusal("modules.json", "dimensions", f"come to {dimensions}; the catalog says {facts.dimensions}.")
     prompts, default_prompt_name = _prompts(stated, facts, chain.task)
     return ModelSpec(
         id=id,
         directory=str(files.root),
-        family=family.name,
-        config=config,
-        weights=weights,
-        weights_prefix=weights_prefix,
-        tokenization=tokenization,
+        family=encoder.family,
+        config=encoder.config,
+        weights=encoder.weights,
+        weights_prefix=encoder.weights_prefix,
+        tokenization=encoder.tokenization,
         modules=modules,
         dimensions=dimensions,
         prompts=prompts,
@@ -96,27 +81,31 @@ def recognize(
         matryoshka_dimensions=facts.matryoshka_dimensions,
         aliases=facts.aliases,
         licence=facts.licence,
-        vocabulary_size=vocabulary_size,
-        sparse=_sparse(files, chain, family, raw, weights_prefix),
-        classifier=_classifier(files, facts, chain, family, raw, weights_prefix, stated),
+        vocabulary_size=encoder.vocabulary_size,
+        sparse=_sparse(files, chain, encoder),
+        classifier=_classifier(files, facts, chain, encoder, stated),
     )
 
 
-def _chain(files: ModelFiles, facts: Entry) -> ModuleChain:
+_READERS = {"Transformer": read_transformer, "StaticEmbedding": read_static}
+"""First modules, and what reads them."""
+
+
+def _chain(files: ModelFiles, facts: Entry) -> Chain:
     """modules.json, or what config.json or the catalog say where there is none."""
     if files.has(_MODULES):
         return read_chain(files)
     if facts.pooling is not None:
-        return ModuleChain("", "feature-extraction")
+        return Chain("Transformer", "", "feature-extraction")
     architecture = str((files.optional_object(_CONFIG).get("architectures") or [""])[0])
     if architecture.endswith("ForSequenceClassification"):
-        return ModuleChain("", "sequence-classification")
+        return Chain("Transformer", "", "sequence-classification")
     if architecture.endswith("ForMaskedLM") and "sparse" in facts.outputs:
-        return ModuleChain("", "fill-mask")
+        return Chain("Transformer", "", "fill-mask")
     return read_chain(files)
 
 
-def _modules(files: ModelFiles, facts: Entry, chain: ModuleChain, width: int) -> tuple[tuple[Module, ...], int]:
+def _modules(files: ModelFiles, facts: Entry, chain: Chain, width: int) -> tuple[tuple[Module, ...], int]:
     if chain.task != "feature-extraction":
         return (), 0
     if chain.rest or facts.pooling is None:
@@ -124,29 +113,25 @@ def _modules(files: ModelFiles, facts: Entry, chain: ModuleChain, width: int) ->
     return (Pooling((facts.pooling,)), *([Normalize()] if facts.normalize else [])), width
 
 
-def _sparse(files: ModelFiles, chain: ModuleChain, family: Family, raw: Json, weights_prefix: str) -> Sparse | None:
+def _sparse(files: ModelFiles, chain: Chain, encoder: Encoder) -> Sparse | None:
     if chain.task != "fill-mask":
         return None
     pooling = read_splade(files, chain.rest[0][1]) if chain.rest else {}
-    return read_sparse(files, chain.prefix, family, raw, weights_prefix, pooling)
+    return read_sparse(files, chain.folder, encoder, pooling)
 
 
-def _classifier(
-    files: ModelFiles, facts: Entry, chain: ModuleChain, family: Family, raw: Json, weights_prefix: str, stated: Json
-) -> Classifier | None:
+def _classifier(files: ModelFiles, facts: Entry, chain: Chain, encoder: Encoder, stated: Json) -> Classifier | None:
     if chain.task != "sequence-classification":
         return None
-    of_config = raw.get("sentence_transformers") or {}
+    of_config = encoder.raw.get("sentence_transformers") or {}
     declared = (
         stated.get("activation_fn")
         or of_config.get("activation_fn")
-        or raw.get("sbert_ce_default_activation_function")
+        or encoder.raw.get("sbert_ce_default_activation_function")
         or ""
     )
     is_cross_encoder = bool(declared) or stated.get("model_type") == "CrossEncoder" or "rerank" in facts.operations
-    return read_classifier(
-        files, chain.prefix, family, raw, weights_prefix, declared=str(declared), ranks=is_cross_encoder
-    )
+    return read_classifier(files, chain.folder, encoder, declared=str(declared), ranks=is_cross_encoder)
 
 
 def _stated(files: ModelFiles, task: Task) -> Json:

@@ -10,22 +10,23 @@ from typing import Any, Literal, Self
 
 import httpx
 
-from shoal.client.result import EmbedResult, Health, ServedModel
+from shoal.client.result import EmbedResult, Health, RerankResult, ServedModel
 from shoal.client.retry import Patience
 from shoal.client.split import Item, items_of, size_bytes, split
 from shoal.client.tasks import AsyncTasks
 from shoal.client.wire import (
     MSGPACK,
+    body_of,
     connection_error,
-    embed_body,
     read_embed_reply,
     read_error,
     read_models,
+    read_rerank_reply,
     renumbered,
 )
 from shoal.errors import InvalidRequest, ShoalError
 from shoal.settings import ClientSettings, from_environment
-from shoal.types import DType, EmbedReply
+from shoal.types import DType, EmbedReply, Output, RerankReply
 
 __all__ = ["AsyncClient"]
 
@@ -116,6 +117,10 @@ class AsyncClient:
         truncate: bool | None = None,
         truncation_side: Literal["left", "right"] | None = None,
         input_tokenizer: str | None = None,
+        outputs: Iterable[Output] | None = None,
+        input_type: Literal["query", "document"] | None = None,
+        top_k: int | None = None,
+        threshold: float | None = None,
         timeout_s: float | None = None,
     ) -> EmbedResult:
         """Embed texts; a long list travels as several requests at once, and comes back in order.
@@ -131,6 +136,9 @@ class AsyncClient:
             truncate: cut a text that is too long (True) or refuse it (False); None = the server's default.
             truncation_side: which end is cut; None = the tokenizer's own.
             input_tokenizer: the model whose token ids `texts` holds.
+            outputs: `dense` (the default) and `sparse`, as far as the model gives them.
+            input_type: what the texts are: takes the model's prompt of that name, if it has one.
+            top_k, threshold: of sparse vectors, keep so many of the largest weights, and those above.
             timeout_s: instead of the client's own, for each request.
 
         Raises:
@@ -150,10 +158,49 @@ class AsyncClient:
             "truncate": truncate,
             "truncation_side": truncation_side,
             "input_tokenizer": input_tokenizer,
+            "outputs": None if outputs is None else list(outputs),
+            "input_type": input_type,
+            "top_k": top_k,
+            "threshold": threshold,
         }
         tasks = AsyncTasks(self._concurrency)
         calls = self._embed_calls(tasks, items, fields, self._timeout_s if timeout_s is None else timeout_s)
         return EmbedResult.from_replies(await tasks.results(calls))
+
+    async def rerank(
+        self,
+        query: str,
+        documents: Iterable[str],
+        model: str | None = None,
+        *,
+        top_n: int | None = None,
+        raw_scores: bool | None = None,
+        truncate: bool | None = None,
+        timeout_s: float | None = None,
+    ) -> RerankResult:
+        """Rank documents by their relevance to a query; a long list travels as several requests at once.
+
+        Args:
+            query: what the documents are ranked for; it is never cut.
+            model: its id or an alias; None = the only one that the server serves.
+            top_n: let `result.order` hold only so many, the best.
+            raw_scores: the model's logits instead of what it declares to make of them.
+            truncate: cut a document that is too long (True) or refuse it (False); None = the server's default.
+            timeout_s: instead of the client's own, for each request.
+
+        Raises:
+            ShoalError: as in `embed`; `param` names the field or `documents[i]`.
+        """
+        items = items_of(documents, "documents")
+        fields = {
+            "model": model or await self._only_model(),
+            "query": query,
+            "raw_scores": raw_scores,
+            "truncate": truncate,
+        }
+        tasks = AsyncTasks(self._concurrency)
+        calls = self._rerank_calls(tasks, items, fields, self._timeout_s if timeout_s is None else timeout_s)
+        return RerankResult.from_replies(await tasks.results(calls), top_n)
 
     async def models(self) -> list[ServedModel]:
         """The models that the server serves."""
@@ -183,19 +230,42 @@ class AsyncClient:
     def _embed_calls(
         self, tasks: AsyncTasks, items: list[Item], fields: dict[str, Any], timeout_s: float
     ) -> Iterator[Callable[[], Any]]:
-        first_item = 0
-        for run in split(items, self._batch_items, self._batch_bytes, size_bytes):
+        for first_item, run in self._runs(items):
             yield partial(self._embed_run, tasks, first_item, run, fields, timeout_s)
-            first_item += len(run)
 
     async def _embed_run(
         self, tasks: AsyncTasks, first_item: int, run: list[Item], fields: dict[str, Any], timeout_s: float
     ) -> EmbedReply:
+        body = partial(body_of, run, fields)
+        return read_embed_reply(await self._send_run(tasks, "/v1/embed", body, first_item, timeout_s))
+
+    def _rerank_calls(
+        self, tasks: AsyncTasks, items: list[Item], fields: dict[str, Any], timeout_s: float
+    ) -> Iterator[Callable[[], Any]]:
+        for first_item, run in self._runs(items):
+            yield partial(self._rerank_run, tasks, first_item, run, fields, timeout_s)
+
+    async def _rerank_run(
+        self, tasks: AsyncTasks, first_item: int, run: list[Item], fields: dict[str, Any], timeout_s: float
+    ) -> RerankReply:
+        body = partial(body_of, run, fields, "documents")
+        return read_rerank_reply(await self._send_run(tasks, "/v1/rerank", body, first_item, timeout_s))
+
+    def _runs(self, items: list[Item]) -> Iterator[tuple[int, list[Item]]]:
+        """The items of each request, and the place of its first one."""
+        first_item = 0
+        for run in split(items, self._batch_items, self._batch_bytes, size_bytes):
+            yield first_item, run
+            first_item += len(run)
+
+    async def _send_run(
+        self, tasks: AsyncTasks, path: str, body: Callable[[], bytes], first_item: int, timeout_s: float
+    ) -> httpx.Response:
+        """A request for a part of the items; an error counts them from the start of the caller's list."""
         try:
-            response = await self._send(tasks, "POST", "/v1/embed", embed_body(run, fields), timeout_s)
+            return await self._send(tasks, "POST", path, body(), timeout_s)
         except ShoalError as error:
             raise renumbered(error, first_item) from error.__cause__
-        return read_embed_reply(response)
 
     async def _send(
         self, tasks: AsyncTasks, method: str, path: str, body: bytes | None, timeout_s: float

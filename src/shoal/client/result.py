@@ -11,9 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from shoal.errors import InternalError
-from shoal.types import DType, EmbedReply, LoadedModel, ModelCard
+from shoal.types import DType, EmbedReply, LoadedModel, ModelCard, RerankMethod, RerankReply, SparseRows
 
-__all__ = ["EmbedResult", "Health", "ServedModel"]
+__all__ = ["EmbedResult", "Health", "RerankResult", "ServedModel", "SparseResult"]
 
 _STORED: dict[DType, str] = {"float32": "<f4", "float16": "<f2", "int8": "|i1", "binary": "|u1"}
 
@@ -38,6 +38,104 @@ class ServedModel(ModelCard, frozen=True):
 
 
 @dataclasses.dataclass(frozen=True)
+class SparseResult:
+    """Sparse vectors of some texts, one after another.
+
+    Attributes:
+        lengths: int64 [n], entries of each.
+        indices: int32 [sum of lengths], words of the model's vocabulary, ascending in each vector.
+        values: float32 [sum of lengths], their weights.
+    """
+
+    lengths: npt.NDArray[np.int64]
+    indices: npt.NDArray[np.int32]
+    values: npt.NDArray[np.float32]
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    def __getitem__(self, place: int) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.float32]]:
+        """Indices and values of one text; a CSR matrix of SciPy takes values, indices and the sums of lengths."""
+        end = int(self.lengths[: range(len(self))[place] + 1].sum())
+        start = end - int(self.lengths[place])
+        return self.indices[start:end], self.values[start:end]
+
+    @classmethod
+    def from_rows(cls, parts: Sequence[SparseRows]) -> Self:
+        """One result from the parts of a split request."""
+        return cls(
+            lengths=np.array([length for part in parts for length in part.lengths], np.int64),
+            indices=np.frombuffer(b"".join(part.indices for part in parts), "<i4"),
+            values=np.frombuffer(b"".join(part.values for part in parts), "<f4"),
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class RerankResult:
+    """Documents by their relevance.
+
+    Attributes:
+        model: the model that answered.
+        method: `cross_encoder` if it read query and document together, `cosine` if it embedded them apart.
+        scores: float32 [n], in the order of the documents.
+        order: int64 [n or top_n], places of the documents, most relevant first.
+        num_tokens, truncated: of each document, in their order.
+        times, request_ids: as in `EmbedResult`.
+    """
+
+    model: str
+    method: RerankMethod
+    scores: npt.NDArray[np.float32]
+    order: npt.NDArray[np.int64]
+    num_tokens: list[int]
+    truncated: list[bool]
+    times: dict[str, float]
+    request_ids: list[str]
+
+    @property
+    def best(self) -> list[tuple[int, float]]:
+        """(place, score) of each document in `order`."""
+        return [(int(place), float(self.scores[place])) for place in self.order]
+
+    @classmethod
+    def from_replies(cls, replies: Sequence[RerankReply], top_n: int | None) -> Self:
+        """One ranking from the replies to one or more requests, in order.
+
+        Raises:
+            InternalError: the replies do not fit together.
+        """
+        first = replies[0]
+        if len({(reply.model, reply.method) for reply in replies}) > 1:
+            raise _mixed()
+        scores = np.concatenate([_scores(reply) for reply in replies])
+        return cls(
+            model=first.model,
+            method=first.method,
+            scores=scores,
+            order=np.argsort(-scores, kind="stable")[:top_n],
+            num_tokens=[number for reply in replies for number in reply.num_tokens],
+            truncated=[flag for reply in replies for flag in reply.truncated],
+            times={stage: sum(reply.times.get(stage, 0.0) for reply in replies) for stage in first.times},
+            request_ids=[reply.request_id for reply in replies],
+        )
+
+
+def _scores(reply: RerankReply) -> npt.NDArray[np.float32]:
+    """In the order of the documents."""
+    scores = np.full(len(reply.num_tokens), np.nan, np.float32)
+    for row in reply.results:
+        scores[row.index] = row.relevance_score
+    return scores
+
+
+def _mixed() -> InternalError:
+    return InternalError(
+        "The parts of a split request came back from different models.",
+        hint="The server was changed meanwhile: send the texts again.",
+    )
+
+
+@dataclasses.dataclass(frozen=True)
 class EmbedResult:
     """Vectors of some texts, in the order of the texts.
 
@@ -53,6 +151,7 @@ class EmbedResult:
         times: milliseconds by stage (`queue_ms`, `tokenize_ms`, `batch_ms`, `inference_ms`, `total_ms`), summed over
             the requests that the call was split into.
         request_ids: the ids of those requests, as the server's log has them.
+        sparse: the sparse vectors, if they were asked for. Without dense ones, `stored` and `vectors` are empty.
     """
 
     model: str
@@ -64,6 +163,7 @@ class EmbedResult:
     truncated: list[bool]
     times: dict[str, float]
     request_ids: list[str]
+    sparse: SparseResult | None = None
 
     def __len__(self) -> int:
         return len(self.num_tokens)
@@ -93,10 +193,8 @@ class EmbedResult:
         first = replies[0]
         kinds = {(reply.model, reply.dtype, reply.shape[1]) for reply in replies}
         if len(kinds) > 1:
-            raise InternalError(
-                "The parts of a split request came back from different models.",
-                hint="The server was changed meanwhile: send the texts again.",
-            )
+            raise _mixed()
+        sparse = [reply.sparse for reply in replies if reply.sparse is not None]
         return cls(
             model=first.model,
             dtype=first.dtype,
@@ -107,6 +205,7 @@ class EmbedResult:
             truncated=[flag for reply in replies for flag in reply.truncated],
             times={stage: sum(reply.times.get(stage, 0.0) for reply in replies) for stage in first.times},
             request_ids=[reply.request_id for reply in replies],
+            sparse=SparseResult.from_rows(sparse) if sparse else None,
         )
 
 

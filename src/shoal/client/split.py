@@ -17,20 +17,23 @@ Item = str | Sequence[int]
 _BYTES_PER_TOKEN_ID = 5
 
 
-def items_of(texts: str | Iterable[Item]) -> list[Item]:
+def items_of(texts: str | Iterable[Item], field: str = "input") -> list[Item]:
     """The items that a caller means; a lone string is one item.
+
+    Args:
+        field: what errors call them.
 
     Raises:
         InvalidRequest: there is none, or one is neither a text nor a list of token ids; `param` names it.
     """
     items: list[Item] = [texts] if isinstance(texts, str) else list(texts)
     if not items:
-        raise InvalidRequest("There is no text to embed: the list is empty.", param="input")
+        raise InvalidRequest("There is no text: the list is empty.", param=field)
     for place, item in enumerate(items):
         if not isinstance(item, (str, Sequence)) or isinstance(item, (bytes, bytearray)):
             raise InvalidRequest(
-                f"input[{place}] is a {type(item).__name__}; it must be a text or a list of token ids.",
-                param=f"input[{place}]",
+                f"{field}[{place}] is a {type(item).__name__}; it must be a text or a list of token ids.",
+                param=f"{field}[{place}]",
             )
     return items
 

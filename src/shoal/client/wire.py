@@ -30,16 +30,17 @@ from shoal.errors import (
     UnknownRoute,
     UnsupportedMediaType,
 )
-from shoal.types import EmbedReply, ErrorBody, encode
+from shoal.types import EmbedReply, ErrorBody, RerankReply, encode
 
 __all__ = [
     "MSGPACK",
+    "body_of",
     "connection_error",
-    "embed_body",
     "place_of",
     "read_embed_reply",
     "read_error",
     "read_models",
+    "read_rerank_reply",
     "renumbered",
 ]
 
@@ -61,39 +62,55 @@ _BY_STATUS: dict[int, type[ShoalError]] = {
 """For answers that do not come from Shoal itself but from something in front of it."""
 
 _decode_embed_reply = msgspec.msgpack.Decoder(EmbedReply).decode
-_place = re.compile(r"^(.*?\binput\[)(\d+)(\].*)$", re.DOTALL)
+_decode_rerank_reply = msgspec.msgpack.Decoder(RerankReply).decode
+_place = re.compile(r"^(.*?\b(?:input|documents)\[)(\d+)(\].*)$", re.DOTALL)
 
 
-def embed_body(items: Sequence[Item], fields: dict[str, Any]) -> bytes:
-    """The body of a request to /v1/embed, in MessagePack; fields that are None are left out.
+def body_of(items: Sequence[Item], fields: dict[str, Any], items_field: str = "input") -> bytes:
+    """The body of a request, in MessagePack; fields that are None are left out.
+
+    Args:
+        items_field: what the route calls its items.
 
     Raises:
         InvalidRequest: a text cannot be written as UTF-8 or a list of token ids holds something else; `param` names it.
     """
     envelope = {name: value for name, value in fields.items() if value is not None}
     try:
-        return encode({**envelope, "input": items})
+        return encode({**envelope, items_field: items})
     except (UnicodeEncodeError, TypeError, OverflowError):
         for place, item in enumerate(items):
-            _check_item(place, item)
+            _check_item(f"{items_field}[{place}]", item)
         raise
 
 
-def _check_item(place: int, item: Item) -> None:
+def _check_item(name: str, item: Item) -> None:
     try:
         encode(item)
     except (UnicodeEncodeError, TypeError, OverflowError) as error:
-        raise InvalidRequest(f"input[{place}] cannot be sent: {error}.", param=f"input[{place}]") from error
+        raise InvalidRequest(f"{name} cannot be sent: {error}.", param=name) from error
 
 
 def read_embed_reply(response: httpx.Response) -> EmbedReply:
-    """The reply to `embed_body`.
+    """The reply of /v1/embed.
 
     Raises:
         InternalError: it is not what Shoal answers.
     """
     try:
         return _decode_embed_reply(response.content)
+    except msgspec.MsgspecError as error:
+        raise _strange(response) from error
+
+
+def read_rerank_reply(response: httpx.Response) -> RerankReply:
+    """The reply of /v1/rerank.
+
+    Raises:
+        InternalError: it is not what Shoal answers.
+    """
+    try:
+        return _decode_rerank_reply(response.content)
     except msgspec.MsgspecError as error:
         raise _strange(response) from error
 

@@ -20,6 +20,7 @@ def cut(
     max_chunk_bytes: int,
     max_chunk_items: int,
     shared_bytes: int = 0,
+    runs_per_item: int = 1,
 ) -> list[tuple[int, int, int]]:
     """Chunks as (start, stop, estimated tokens), in order, each about one quantum and at least one item.
 
@@ -30,11 +31,12 @@ def cut(
         max_chunk_bytes: what one message may hold; an item beyond it gets a chunk of its own.
         max_chunk_items: as many replies fit one message.
         shared_bytes: size of what is put to each item, as a query is.
+        runs_per_item: how often each item is run, as for each label of the caller's own.
     """
     chunks = []
     start = tokens = chunk_bytes = 0
     for index, size_bytes in enumerate(sizes_bytes):
-        cost = estimated_tokens(size_bytes + shared_bytes, max_length)
+        cost = runs_per_item * estimated_tokens(size_bytes + shared_bytes, max_length)
         is_full = (
             tokens + cost > quantum_tokens
             or chunk_bytes + size_bytes + 1 > max_chunk_bytes

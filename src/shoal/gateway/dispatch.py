@@ -214,6 +214,7 @@ class Dispatch:
             max_chunk_bytes=limit_bytes,
             max_chunk_items=max(1, limit_bytes // _reply_bytes(ask, options, card)),
             shared_bytes=len(options.query) if isinstance(options, RerankOptions) else 0,
+            runs_per_item=max(1, len(options.labels)) if isinstance(options, ClassifyOptions) else 1,
         )
         if max(sizes) > limit_bytes:
             _refuse_unsendable(sizes, limit_bytes)
@@ -313,7 +314,7 @@ class Dispatch:
         )
 
 
-_NUMBER_BYTES = {"json": 25, "base64": 6, "raw": 4, "msgpack": 9, "pairs": 40}
+_NUMBER_BYTES = {"json": 25, "entries": 35, "base64": 6, "raw": 4, "msgpack": 9}
 _SPARSE_ENTRIES = 2048
 """Expected of a sparse vector at most, where the request does not say."""
 _LABEL_BYTES = 64

@@ -82,7 +82,7 @@ def _torch() -> tuple[str, tuple[str, ...]]:
     import torch
 
     gpus = range(torch.cuda.device_count() if torch.cuda.is_available() else 0)
-    return torch.__version__, (*(f"cuda:{number}: {torch.cuda.get_device_name(number)}" for number in gpus), "cpu")
+    return str(torch.__version__), (*(f"cuda:{number}: {torch.cuda.get_device_name(number)}" for number in gpus), "cpu")
 
 
 _LIBRARIES = {"openvino": _openvino, "torch": _torch}

@@ -75,13 +75,9 @@ def _(result: Vectors, encoding: Encoding) -> Iterable[bytes]:
 def _(result: SparseVectors, encoding: Encoding) -> Iterable[bytes]:
     if encoding == "raw":
         return (result.indices.tobytes(), result.values.tobytes())
-    write = _as_pairs if encoding == "pairs" else _as_lists
-    return [
-        write(indices, values)
-        for indices, values in zip(
-            _split(result.indices, result.lengths), _split(result.values, result.lengths), strict=True
-        )
-    ]
+    write = _entries if encoding == "entries" else _columns
+    rows = zip(_split(result.indices, result.lengths), _split(result.values, result.lengths), strict=True)
+    return [write(indices, values) for indices, values in rows]
 
 
 @_pieces.register
@@ -95,15 +91,14 @@ def _(result: Labels, encoding: Encoding) -> Iterable[bytes]:
     return [encode([{"label": label, "score": score} for label, score in ranked]) for ranked in result.ranked]
 
 
-def _as_lists(indices: npt.NDArray[Any], values: npt.NDArray[Any]) -> bytes:
+def _columns(indices: npt.NDArray[Any], values: npt.NDArray[Any]) -> bytes:
     return b'{"indices":%b,"values":%b}' % (_json_row(indices), _json_row(values))
 
 
-def _as_pairs(indices: npt.NDArray[Any], values: npt.NDArray[Any]) -> bytes:
-    numbers = _json_row(values)[1:-1].split(b",")
-    # No values split into one number, an empty one: the places decide.
-    entries = zip(indices.tolist(), numbers, strict=False)
-    return b"[%b]" % b",".join([b'{"index":%d,"value":%b}' % entry for entry in entries])
+def _entries(indices: npt.NDArray[Any], values: npt.NDArray[Any]) -> bytes:
+    numbers = _json_row(values)[1:-1].split(b",") if len(values) else []
+    entries = [b'{"index":%d,"value":%b}' % entry for entry in zip(indices.tolist(), numbers, strict=True)]
+    return b"[%b]" % b",".join(entries)
 
 
 def _split(flat: npt.NDArray[Any], lengths: npt.NDArray[np.int32]) -> Sequence[npt.NDArray[Any]]:

@@ -58,7 +58,7 @@ class Replies:
     def recount(self, work: Work, num_tokens: int) -> None:
         """Put the true number of tokens in the place of the gateway's estimate."""
         work.model.held_tokens += num_tokens - work.num_tokens
-        work.model.count_chunk(num_tokens, work.chunk.num_items)
+        work.model.count_chunk(num_tokens, len(work.prepared))
         work.num_tokens = num_tokens
 
     async def settled(self) -> None:

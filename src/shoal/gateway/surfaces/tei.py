@@ -207,7 +207,7 @@ class TeiSparse(_Tei):
             prompt_name=request.prompt_name,
             outputs=("sparse",),
         )
-        return _ask(request.inputs, body_format, options, Render("pairs"))
+        return _ask(request.inputs, body_format, options, Render("entries"))
 
     def reply(self, answer: Answer, reply_format: Format) -> bytes:
         return b"[%b]" % answer.body(between=b",")

@@ -6,6 +6,9 @@ packing   which text lies in which row (pure)
 graph     encoder, then its heads: token ids in, vectors and logits out; the table of families
 families  one file a model family
 layers    building blocks of families
+rope      heads turned by their places
+grouped   attention of decoders, gated layers
+distances biases by the distance of two tokens
 heads     classifier, vocabulary's logits
 outputs   rows and slots of a run to rows of items
 pooling   token states to vectors, Dense, Normalize

@@ -126,8 +126,16 @@ def _read_header(file: Path) -> dict[str, _Stored]:
         start, end = (header_end + offset for offset in entry.data_offsets)
         if end > content.shape[0]:
             raise ModelRefused(f"{file} is cut short: tensor {name} ends at byte {end} of {content.shape[0]}.")
-        stored[name] = _Stored(str(file), entry.dtype, entry.shape, content[start:end])
+        stored[_today(name)] = _Stored(str(file), entry.dtype, entry.shape, content[start:end])
     return stored
+
+
+def _today(name: str) -> str:
+    """A tensor's name today; files that were made of TensorFlow's call a norm's weight gamma and its bias beta."""
+    for old, new in (("LayerNorm.gamma", "LayerNorm.weight"), ("LayerNorm.beta", "LayerNorm.bias")):
+        if name.endswith(old):
+            return name.removesuffix(old) + new
+    return name
 
 
 def _float32(stored: _Stored, name: str) -> npt.NDArray[np.float32]:

@@ -14,7 +14,7 @@ import torch
 from shoal.runtimes.torch.encoder import Tensors, upload
 from shoal.runtimes.torch.layout import Ints
 
-__all__ = ["Forward", "Graphs", "Recorder", "record_cuda"]
+__all__ = ["Forward", "Graphs", "Recorder", "cuda_recorder"]
 
 Forward = Callable[[Tensors, int], torch.Tensor]
 """A packed part, uploaded, and the most tokens that a text in it may have, to vectors float32 [n, dimensions]."""
@@ -33,7 +33,7 @@ class Graphs:
         forward: what to record.
         max_tokens: of the largest; rounded up to a power of two.
         padding_id: the token that fills what a batch leaves over.
-        record: how; on CUDA `record_cuda`.
+        record: how; on CUDA `cuda_recorder`.
     """
 
     def __init__(
@@ -71,7 +71,11 @@ class Graphs:
         """The same texts, then empty ones, then one of all the tokens that are left."""
         num_tokens, num_texts = len(arrays["token_ids"]), len(arrays["pooled_from"])
         left = np.arange(size - num_tokens)
-        rest = {"token_ids": np.full_like(left, self._padding_id), "is_counted": np.ones_like(left)}
+        rest = {
+            "token_ids": np.full_like(left, self._padding_id),
+            "positions": np.zeros_like(left),  # a graph may be longer than the model's table of positions
+            "is_counted": np.ones_like(left),
+        }
         enlarged = {name: np.append(arrays[name], rest.get(name, left)) for name in _PER_TOKEN}
         num_empty = _num_texts(size) - num_texts
         enlarged["starts"] = np.append(arrays["starts"], [num_tokens] * (num_empty - 1) + [size])
@@ -88,8 +92,17 @@ def _num_texts(size: int) -> int:
     return 1 + size // 4
 
 
-def record_cuda(run: Callable[[], torch.Tensor]) -> Callable[[], torch.Tensor]:
-    """Record `run` as a CUDA graph."""
+def cuda_recorder(device: torch.device) -> Recorder:
+    """Records CUDA graphs on a device."""
+
+    def record(run: Callable[[], torch.Tensor]) -> Callable[[], torch.Tensor]:
+        with torch.cuda.device(device):
+            return _record_cuda(run)
+
+    return record
+
+
+def _record_cuda(run: Callable[[], torch.Tensor]) -> Callable[[], torch.Tensor]:
     stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
@@ -102,7 +115,8 @@ def record_cuda(run: Callable[[], torch.Tensor]) -> Callable[[], torch.Tensor]:
         vectors = run()
 
     def replay() -> torch.Tensor:
-        graph.replay()
+        with torch.cuda.device(vectors.device):
+            graph.replay()
         return vectors
 
     return replay

@@ -25,9 +25,17 @@ def load_encoder(spec: ModelSpec, device: torch.device, dtype: torch.dtype) -> A
     options = {"local_files_only": True, "trust_remote_code": False}
     try:
         config = transformers.AutoConfig.from_pretrained(directory, **options)
-        family = transformers.AutoModelForTextEncoding if config.is_encoder_decoder else transformers.AutoModel
+        # T5 and the like would come with a decoder, which nobody asks.
+        has_encoder_alone = type(config) in transformers.MODEL_FOR_TEXT_ENCODING_MAPPING
+        family = transformers.AutoModelForTextEncoding if has_encoder_alone else transformers.AutoModel
         model, findings = family.from_pretrained(
-            directory, config=config, dtype=dtype, use_safetensors=True, output_loading_info=True, **options
+            directory,
+            config=config,
+            dtype=dtype,
+            use_safetensors=True,
+            output_loading_info=True,
+            ignore_mismatched_sizes=True,  # they are refused below, by name
+            **options,
         )
     except (OSError, ValueError, KeyError, ImportError) as error:
         raise ModelRefused(f"{directory}: transformers cannot load it: {error}") from error

@@ -12,7 +12,7 @@ from shoal.runtimes.base import RuntimeOptions, SessionFacts
 from shoal.runtimes.torch.attention import has_varlen_kernel
 from shoal.runtimes.torch.capability import try_packed
 from shoal.runtimes.torch.encoder import Encoder
-from shoal.runtimes.torch.graphs import Graphs, record_cuda
+from shoal.runtimes.torch.graphs import Graphs, cuda_recorder
 from shoal.runtimes.torch.load import load_encoder
 from shoal.runtimes.torch.modules import Finish, load_modules
 from shoal.runtimes.torch.options import Choices, choose_device, choose_dtype, read_choices
@@ -35,9 +35,10 @@ class TorchRuntime:
         Raises:
             MemoryError: the weights do not fit on the device.
         """
-        if not spec.modules:
+        if spec.outputs != ("dense",) or spec.classifier is not None:
             raise ModelRefused(
-                f"{spec.id} has no dense output; the torch runtime gives no other.", hint="Use openvino."
+                f"{spec.id} gives other outputs than dense vectors; the torch runtime gives no others yet.",
+                hint="Use the openvino runtime.",
             )
         choices = read_choices(options)
         device = choose_device(choices.device)
@@ -72,7 +73,7 @@ class TorchRuntime:
             num_threads=num_threads,
             facts=SessionFacts(
                 runtime=self.name,
-                version=torch.__version__,
+                version=str(torch.__version__),
                 device=torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU",
                 precision=str(dtype).removeprefix("torch."),
                 bytes_in_use=_bytes(encoder.model),
@@ -83,7 +84,7 @@ class TorchRuntime:
 
 def _hidden_size(encoder: Encoder) -> int:
     """Width of the token states."""
-    return int(encoder.model.config.get_text_config().hidden_size)
+    return int(encoder.model.config.get_text_config(encoder=True).hidden_size)
 
 
 def _graphs(encoder: Encoder, finish: Finish, max_tokens: int) -> Graphs | None:
@@ -100,7 +101,7 @@ def _graphs(encoder: Encoder, finish: Finish, max_tokens: int) -> Graphs | None:
             max_tokens,
             encoder.padding_id,
             encoder.device,
-            record_cuda,
+            cuda_recorder(encoder.device),
         )
 
 
