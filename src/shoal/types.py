@@ -57,12 +57,13 @@ RerankMethod = Literal["", "cross_encoder", "cosine"]
 Priority = Literal["interactive", "default", "bulk"]
 """Which lane a chunk waits in."""
 
-DType = Literal["float32", "float16", "int8", "binary"]
+DType = Literal["float32", "float16", "int8", "binary", "signed_binary"]
 """How one number of a vector is stored.
 
 - `float32`, `float16`: IEEE, little-endian.
 - `int8`: value ~= stored * scale, one scale a vector (max|v| / 127).
 - `binary`: one bit a number, most significant first, 1 = positive; value ~= (+1 or -1) * scale, scale = mean|v|.
+- `signed_binary`: as binary, each byte less 128, as some surfaces want it; never in the native reply.
 """
 
 Encoding = Literal["json", "entries", "base64", "raw", "msgpack"]
@@ -94,6 +95,7 @@ class EmbedOptions(msgspec.Struct, frozen=True, array_like=True, tag="embed"):
         input_type: what the texts are, for models that treat queries and documents differently.
         top_k: keep so many of the largest weights of a sparse vector.
         threshold: keep the weights of a sparse vector that are larger.
+        also_dtypes: dense vectors once more in each of these, as further outputs behind `outputs`.
     """
 
     dimensions: int | None = None
@@ -107,6 +109,7 @@ class EmbedOptions(msgspec.Struct, frozen=True, array_like=True, tag="embed"):
     input_type: Literal["query", "document"] | None = None
     top_k: int | None = None
     threshold: float = 0.0
+    also_dtypes: tuple[DType, ...] = ()
 
 
 class RerankOptions(msgspec.Struct, frozen=True, array_like=True, tag="rerank"):

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 
+import msgspec
+
 from shoal.adapters.base import Finished, Prepared
 from shoal.adapters.sparse import finish_sparse
 from shoal.adapters.texts import Texts
@@ -52,7 +54,11 @@ class Embedding:
         ]
 
     def finish(self, raw: Arrays, options: EmbedOptions) -> tuple[Finished, ...]:
-        return tuple(self._finishers[output](raw, options) for output in options.outputs)
+        others = [msgspec.structs.replace(options, dtype=dtype) for dtype in options.also_dtypes]
+        return (
+            *(self._finishers[output](raw, options) for output in options.outputs),
+            *(self._finish_dense(raw, other) for other in others),
+        )
 
     def _finish_dense(self, raw: Arrays, options: EmbedOptions) -> Finished:
         return finish_vectors(raw["dense"], options, is_normalized=self._spec.is_normalized)

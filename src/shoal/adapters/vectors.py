@@ -102,9 +102,15 @@ def _as_binary(vectors: Matrix) -> tuple[npt.NDArray[Any], Matrix]:
     return np.packbits(vectors > 0, axis=1), np.abs(vectors).mean(axis=1)
 
 
+def _as_signed_binary(vectors: Matrix) -> tuple[npt.NDArray[Any], Matrix]:
+    packed, scales = _as_binary(vectors)
+    return (packed ^ 0x80).view(np.int8), scales
+
+
 _QUANTIZERS: dict[str, Any] = {
     "float32": _as_float32,
     "float16": _as_float16,
     "int8": _as_int8,
     "binary": _as_binary,
+    "signed_binary": _as_signed_binary,
 }

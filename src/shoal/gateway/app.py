@@ -18,10 +18,7 @@ from shoal.gateway.http import App, Receive, Scope, Send
 from shoal.gateway.measures import Measures
 from shoal.gateway.operations import Operation, Operations
 from shoal.gateway.pages import Pages
-from shoal.gateway.surfaces.native import Native
-from shoal.gateway.surfaces.native_classify import NativeClassify
-from shoal.gateway.surfaces.native_rerank import NativeRerank
-from shoal.gateway.surfaces.openai import OpenAI
+from shoal.gateway.routes import OWN_ROUTES, Routes
 from shoal.queue.base import Listener, Queue
 from shoal.settings import GatewaySettings, QueueSettings
 from shoal.telemetry.metrics import Metrics
@@ -49,21 +46,25 @@ class Gateway:
 
     def __init__(self, queue: Queue, settings: GatewaySettings, queue_settings: QueueSettings) -> None:
         gateway_id = secrets.token_hex(6)
-        surfaces = (OpenAI(), Native(), NativeRerank(), NativeClassify())
+        routes = Routes()
         self._queue = queue
         self._pool = queue_settings.pool
         self._directory = Directory(time.monotonic)
-        self._measures = Measures(Metrics(), tuple(surface.route for surface in surfaces))
+        self._measures = Measures(Metrics(), OWN_ROUTES)
         self._demands = Demands(queue, f"demand.{self._pool}")
         self._dispatch = Dispatch(queue, self._pool, gateway_id, self._directory, self._measures)
         self._listeners: list[Listener] = []
         self._ticking: asyncio.TimerHandle | None = None
         operations = Operations(settings, self._directory, self._demands, self._dispatch, self._measures, gateway_id)
-        routes: dict[str, App] = {surface.route: Operation(operations, surface) for surface in surfaces}
-        pages = Pages(self._directory, self._measures, lambda: self.is_ready, surfaces)
+        answering: dict[str, App] = {path: Operation(operations, surface) for path, surface in routes.paths.items()}
+        pages = Pages(self._directory, self._measures, lambda: self.is_ready, routes.speaker)
 
         async def app(scope: Scope, receive: Receive, send: Send) -> None:
-            await (routes.get(scope.get("path", "")) or pages)(scope, receive, send)
+            path = scope.get("path", "")
+            if (found := answering.get(path)) is None and (named := routes.named(path)) is not None:
+                path, scope["shoal.model"] = named
+                found = answering[path]
+            await (found or pages)(scope, receive, send)
 
         self.app: App = app
 

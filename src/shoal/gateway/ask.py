@@ -25,7 +25,7 @@ from shoal.types import (
     operation_of,
 )
 
-__all__ = ["Answer", "Ask", "Surface", "check", "check_tokens", "renamed"]
+__all__ = ["Answer", "Ask", "Surface", "check", "check_tokens", "is_able", "renamed"]
 
 _MAX_FIELD_BYTES = 16 * 1024
 """A prompt, query or label is put to each item and rides on each chunk."""
@@ -45,6 +45,7 @@ class Ask(msgspec.Struct):
         field: what the surface calls the field of the items.
         are_documents: whether the items may be objects with a field `text`.
         request: what only the surface's own `reply` needs.
+        may_omit_model: whether a request that names no model gets the only one served that can do it.
     """
 
     model: str | None
@@ -56,6 +57,7 @@ class Ask(msgspec.Struct):
     field: str = "input"
     are_documents: bool = False
     request: Any = None
+    may_omit_model: bool = False
 
 
 class Answer(msgspec.Struct):
@@ -94,10 +96,17 @@ class Answer(msgspec.Struct):
 
 
 class Surface(Protocol):
-    """One API: translates requests, replies and errors, and nothing else."""
+    """One API: translates requests, replies and errors, and nothing else.
+
+    Attributes:
+        route: its path.
+        formats: what bodies come in.
+        statuses: HTTP statuses by error code, where the API has others than the errors themselves.
+    """
 
     route: str
     formats: tuple[Format, ...]
+    statuses: dict[str, int]
 
     def read(self, body: bytes, body_format: Format, reply_format: Format) -> Ask:
         """The native request in a body.
@@ -135,6 +144,17 @@ def check(ask: Ask, card: ModelCard) -> Options:
         case ClassifyOptions():
             _check_classify(ask.options)
     return ask.options
+
+
+def is_able(options: Options, card: ModelCard) -> bool:
+    """Whether a model was made for this: one that only embeds can rank too, but is no reranker."""
+    match options:
+        case EmbedOptions():
+            return "embed" in card.operations and set(options.outputs) <= set(card.outputs)
+        case RerankOptions():
+            return card.rerank_method == "cross_encoder"
+        case ClassifyOptions():
+            return "classify" in card.operations and card.rerank_method != "cross_encoder"
 
 
 def _check_embed(options: EmbedOptions, card: ModelCard) -> EmbedOptions:

@@ -368,7 +368,7 @@ def _reply_bytes(ask: Ask, options: Options, card: ModelCard) -> int:
         number_bytes = _NUMBER_BYTES[render.encoding]
         total += len(render.before) + len(render.between) + len(render.after)
         match options:
-            case EmbedOptions() if options.outputs[place] == "sparse":
+            case EmbedOptions() if options.outputs[place : place + 1] == ("sparse",):
                 total += 2 * number_bytes * (options.top_k or _SPARSE_ENTRIES)
             case EmbedOptions():
                 total += number_bytes * (options.dimensions or card.dimensions)

@@ -7,10 +7,12 @@ from typing import Any
 import msgspec
 
 import shoal
+from shoal.gateway.openapi_surfaces import ROWS, Row
 from shoal.gateway.surfaces.native import NativeEmbedRequest, NativeError, NativeReply
 from shoal.gateway.surfaces.native_classify import NativeClassifyReply, NativeClassifyRequest
 from shoal.gateway.surfaces.native_rerank import NativeRerankReply, NativeRerankRequest
 from shoal.gateway.surfaces.openai import OpenAIEmbedRequest, OpenAIError, OpenAIList
+from shoal.gateway.surfaces.tei import TeiInfo
 from shoal.types import EmbedReply, ModelCard
 
 __all__ = ["describe"]
@@ -48,6 +50,8 @@ _STRUCTS = (
     OpenAIError,
     ModelEntry,
     ModelList,
+    TeiInfo,
+    *dict.fromkeys(struct for row in ROWS for struct in (row.request, row.error)),
 )
 
 _ERRORS = {
@@ -82,14 +86,17 @@ _EXAMPLE = {"model": "sentence-transformers/all-MiniLM-L6-v2", "input": ["hello 
 
 def describe() -> dict[str, Any]:
     """The OpenAPI 3.1 document."""
-    _, schemas = msgspec.json.schema_components(_STRUCTS, ref_template=_REF)
-    for name in ("NativeEmbedRequest", "OpenAIEmbedRequest"):
-        schemas[name]["required"] = ["model", "input"]
+    kinds = [*_STRUCTS, *(row.reply for row in ROWS)]
+    shapes, schemas = msgspec.json.schema_components(kinds, ref_template=_REF)
+    replies = {row.path: schema for row, schema in zip(ROWS, shapes[len(_STRUCTS) :], strict=True)}
+    required: dict[str, tuple[str, ...]] = {row.request.__name__: row.required for row in ROWS}
+    required |= dict.fromkeys(("NativeEmbedRequest", "OpenAIEmbedRequest"), ("model", "input"))
+    for name, fields in required.items():
+        schemas[name]["required"] = list(fields)
         # The decoder gives them defaults only so that a missing one is reported in our own words.
-        schemas[name]["properties"]["model"] = {
-            "type": "string",
-            "description": schemas[name]["properties"]["model"]["description"],
-        }
+        for field in {"model", "query"} & set(fields):
+            described = schemas[name]["properties"][field]["description"]
+            schemas[name]["properties"][field] = {"type": "string", "description": described}
     return {
         "openapi": "3.1.0",
         "info": {
@@ -103,10 +110,13 @@ def describe() -> dict[str, Any]:
             "/v1/embed": {"post": _native_embed()},
             "/v1/rerank": {"post": _native_rerank()},
             "/v1/classify": {"post": _native_classify()},
+            **{row.path: {"post": _compatible(row, replies[row.path])} for row in ROWS},
             "/v1/models": {"get": _page("Models served", "models", "ModelList")},
-            "/v1/models/{id}": {"get": _model()},
+            "/v1/models/{id}": {"get": _model("One model", "model", "ModelEntry")},
             "/healthz": {"get": _page("Whether the process lives", "health")},
             "/readyz": {"get": _readiness()},
+            "/tei/{id}/info": {"get": _model("One model, in TEI's shape", "tei_info", "TeiInfo")},
+            "/tei/health": {"get": _page("Whether requests would be answered, as /readyz", "tei_health")},
             "/metrics": {"get": _page("Metrics in Prometheus' text format", "metrics", media_type="text/plain")},
         },
         "components": {"schemas": schemas},
@@ -121,6 +131,21 @@ def _openai_embeddings() -> dict[str, Any]:
         "parameters": _parameters(),
         "requestBody": {"required": True, "content": {"application/json": _body("OpenAIEmbedRequest", _EXAMPLE)}},
         "responses": {"200": _success({"application/json": _body("OpenAIList")}), **_failures("OpenAIError")},
+    }
+
+
+def _compatible(row: Row, reply: dict[str, Any]) -> dict[str, Any]:
+    body = _body(row.request.__name__, row.example)
+    return {
+        "operationId": "post" + row.path.replace("/", "_"),
+        "summary": row.summary,
+        "description": "Fields unknown are ignored, null is as absent.",
+        "parameters": _parameters(),
+        "requestBody": {"required": True, "content": {"application/json": body}},
+        "responses": {
+            "200": _success({"application/json": {"schema": reply}}),
+            **_failures(row.error.__name__),
+        },
     }
 
 
@@ -184,8 +209,8 @@ def _native(
     }
 
 
-def _model() -> dict[str, Any]:
-    page = _page("One model", "model", "ModelEntry")
+def _model(summary: str, name: str, struct: str) -> dict[str, Any]:
+    page = _page(summary, name, struct)
     page["parameters"] = [{"name": "id", "in": "path", "required": True, "schema": {"type": "string"}}]
     page["responses"]["404"] = _failure(404, "OpenAIError", "application/json")
     return page

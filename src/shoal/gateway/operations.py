@@ -11,8 +11,16 @@ import re
 import time
 from typing import Any
 
-from shoal.errors import DeadlineExceeded, InternalError, InvalidRequest, MethodNotAllowed, ShoalError
-from shoal.gateway.ask import Answer, Ask, Surface, check, check_tokens, renamed
+from shoal.errors import (
+    DeadlineExceeded,
+    InternalError,
+    InvalidRequest,
+    MethodNotAllowed,
+    NotReady,
+    ShoalError,
+    UnsupportedOperation,
+)
+from shoal.gateway.ask import Answer, Ask, Surface, check, check_tokens, is_able, renamed
 from shoal.gateway.demand import Demands
 from shoal.gateway.directory import Directory, Served
 from shoal.gateway.dispatch import Dispatch
@@ -22,7 +30,7 @@ from shoal.gateway.items import Items, split_documents, split_items
 from shoal.gateway.measures import CLIENT_GONE, Measures
 from shoal.settings import GatewaySettings
 from shoal.telemetry.logs import where
-from shoal.types import ChunkReply, StageTimes
+from shoal.types import ChunkReply, Options, StageTimes, operation_of
 
 __all__ = ["Operation", "Operations"]
 
@@ -85,6 +93,28 @@ class Operations:
         self.demands.want(found)
         return found
 
+    def only(self, options: Options) -> str:
+        """The only model served that does what a request asks for which names none.
+
+        Raises:
+            UnsupportedOperation: there are several, or none.
+            NotReady: there is no worker yet.
+        """
+        cards = [served.card for served in self.directory.models]
+        if not cards:
+            raise NotReady("No worker has announced itself yet.", retry_after_s=2.0)
+        able = [card.id for card in cards if is_able(options, card)]
+        if len(able) == 1:
+            return able[0]
+        what = (
+            f"Several models here can {operation_of(options)}" if able else f"No model here can {operation_of(options)}"
+        )
+        raise UnsupportedOperation(
+            f"{what}, and the request names none.",
+            param="model",
+            hint=f"Use the base URL /tei/MODEL; served here: {self.directory.shown_names()}.",
+        )
+
 
 class Operation:
     """An ASGI application for one surface's route."""
@@ -116,6 +146,7 @@ class _Run:
         self._operations = operations
         self._surface = surface
         self._method: str = scope["method"]
+        self._model_in_path: str | None = scope.get("shoal.model")
         self._headers: dict[bytes, bytes] = dict(scope["headers"])
         self.reply_format = self._choose_reply_format("json")
         self.request_id, self._chunk_request_id = operations.request_ids(self._headers.get(b"x-request-id"))
@@ -149,7 +180,10 @@ class _Run:
         body = await read_body(headers, receive, settings.max_body_bytes, limit_s)
         self._has_read = True
         ask = self._surface.read(body, body_format, self.reply_format)
-        served = await operations.find(ask.model, limit_s - (time.perf_counter() - self.started_at))
+        model = ask.model or self._model_in_path
+        if not model and ask.may_omit_model:
+            model = operations.only(ask.options)
+        served = await operations.find(model, limit_s - (time.perf_counter() - self.started_at))
         self.model = served.card.id
         options = check(ask, served.card)
         try:
@@ -196,7 +230,8 @@ class _Run:
             headers.append((b"allow", b"POST"))
         if isinstance(error, DeadlineExceeded) and not self._has_read:
             headers.append((b"connection", b"close"))  # whatever comes next belongs to this body
-        return error.status, self._surface.error(error, self.request_id, self.reply_format), headers
+        status = self._surface.statuses.get(error.code, error.status)
+        return status, self._surface.error(error, self.request_id, self.reply_format), headers
 
     def log(self, status: int) -> None:
         """A line of the access log, if there is one."""

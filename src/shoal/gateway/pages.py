@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from importlib.resources import files
 from typing import Any
 
@@ -15,14 +15,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route, Router
 
-from shoal.errors import InternalError, MethodNotAllowed, NotReady, ShoalError, UnknownRoute
+from shoal.errors import InternalError, MethodNotAllowed, NotReady, ShoalError, UnknownRoute, UnsupportedOperation
 from shoal.gateway.ask import Surface
 from shoal.gateway.directory import Directory, Served
 from shoal.gateway.http import Receive, Scope, Send, error_headers, send_reply
 from shoal.gateway.measures import Measures
 from shoal.gateway.openapi import describe
-from shoal.gateway.surfaces.native import Native
-from shoal.gateway.surfaces.openai import OpenAI
+from shoal.gateway.surfaces.tei import info
 from shoal.telemetry.logs import where
 from shoal.telemetry.metrics import CONTENT_TYPE
 
@@ -33,15 +32,19 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Pages:
-    """An ASGI application; errors come in the shape of the API that the path belongs to."""
+    """An ASGI application.
+
+    Args:
+        speaker: the surface in whose shape an error at a path is told.
+    """
 
     def __init__(
-        self, directory: Directory, measures: Measures, is_ready: Callable[[], bool], surfaces: Sequence[Surface]
+        self, directory: Directory, measures: Measures, is_ready: Callable[[], bool], speaker: Callable[[str], Surface]
     ) -> None:
         self._directory = directory
         self._measures = measures
         self._is_ready = is_ready
-        self._surfaces = {type(surface): surface for surface in surfaces}
+        self._speaker = speaker
         self._started_at = int(time.time())
         pages = {
             "/": self._root,
@@ -50,6 +53,12 @@ class Pages:
             "/healthz": self._health,
             "/readyz": self._readiness,
             "/metrics": self._metrics,
+            "/health": self._readiness,
+            "/info": self._tei_info,
+            "/tei/health": self._readiness,
+            "/tei/info": self._tei_info,
+            "/tei/{name:path}/health": self._readiness,
+            "/tei/{name:path}/info": self._tei_info,
             "/openapi.json": self._openapi,
             "/docs": self._docs,
         }
@@ -72,12 +81,11 @@ class Pages:
             await self._fail(scope, send, InternalError("A fault of the server."), {})
 
     async def _fail(self, scope: Scope, send: Send, error: ShoalError, headers: dict[str, str]) -> None:
-        path: str = scope["path"]
-        is_openai = path.startswith("/v1/") and not path.startswith(("/v1/embed/", "/v1/rerank/", "/v1/classify/"))
-        surface = self._surfaces[OpenAI if is_openai else Native]
+        surface = self._speaker(scope["path"])
         extra = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
         body = surface.error(error, "", "json")
-        await send_reply(send, error.status, b"application/json", body, extra + error_headers(error))
+        status = surface.statuses.get(error.code, error.status)
+        await send_reply(send, status, b"application/json", body, extra + error_headers(error))
 
     async def _root(self, request: Request) -> Response:
         return _json(
@@ -109,6 +117,17 @@ class Pages:
             what = "No worker is ready." if self._directory.num_workers else "No worker has announced itself yet."
             raise NotReady(what, retry_after_s=2.0)
         return _json({"status": "ready"})
+
+    async def _tei_info(self, request: Request) -> Response:
+        name = request.path_params.get("name")
+        models = self._directory.models
+        if name is None and len(models) != 1:
+            raise UnsupportedOperation(
+                f"{len(models)} models are served here.",
+                hint=f"Use /tei/MODEL/info; served here: {self._directory.shown_names() or 'none yet'}.",
+            )
+        card = models[0].card if name is None else self._directory.find(name).card
+        return _json(msgspec.to_builtins(info(card)))
 
     async def _metrics(self, request: Request) -> Response:
         return Response(self._measures.metrics.page(), headers={"content-type": CONTENT_TYPE})

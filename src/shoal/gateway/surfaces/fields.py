@@ -7,7 +7,22 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-__all__ = ["Documents", "Input", "InputTokenizer", "Normalize", "Prompt", "PromptName", "Truncate", "TruncationSide"]
+from shoal.errors import InvalidRequest
+
+__all__ = [
+    "Documents",
+    "Input",
+    "InputTokenizer",
+    "ModelName",
+    "Normalize",
+    "Prompt",
+    "PromptName",
+    "Texts",
+    "TopN",
+    "Truncate",
+    "TruncationSide",
+    "check_top_n",
+]
 
 Input = Annotated[
     msgspec.Raw,
@@ -24,6 +39,15 @@ Input = Annotated[
                     "minItems": 1,
                 },
             ]
+        },
+    ),
+]
+Texts = Annotated[
+    msgspec.Raw,
+    Meta(
+        description="A text, or texts.",
+        extra_json_schema={
+            "oneOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "minItems": 1}]
         },
     ),
 ]
@@ -55,3 +79,13 @@ InputTokenizer = Annotated[
     str | None,
     Meta(description="If input holds token ids: the model whose vocabulary they are of, without special tokens."),
 ]
+ModelName = Annotated[str | None, Meta(description="Id or alias of a model, as /v1/models lists them.")]
+TopN = Annotated[int | None, Meta(description="Return only so many results, the best.")]
+
+
+def check_top_n(top_n: int | None, field: str) -> None:
+    """Raises:
+    InvalidRequest: less than one result is asked for.
+    """
+    if top_n is not None and top_n < 1:
+        raise InvalidRequest(f"{field} is {top_n}; it must be at least 1.", param=field)

@@ -127,6 +127,7 @@ class Native:
 
     route = "/v1/embed"
     formats: tuple[Format, ...] = ("json", "msgpack")
+    statuses: dict[str, int] = {}
 
     def __init__(self) -> None:
         self._envelope = Envelope(NativeEmbedRequest)

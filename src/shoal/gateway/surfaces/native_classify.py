@@ -65,6 +65,7 @@ class NativeClassify:
 
     route = "/v1/classify"
     formats: tuple[Format, ...] = ("json", "msgpack")
+    statuses: dict[str, int] = {}
 
     def __init__(self) -> None:
         self._envelope = Envelope(NativeClassifyRequest)

@@ -67,6 +67,7 @@ class NativeRerank:
 
     route = "/v1/rerank"
     formats: tuple[Format, ...] = ("json", "msgpack")
+    statuses: dict[str, int] = {}
 
     def __init__(self) -> None:
         self._envelope = Envelope(NativeRerankRequest, "documents")

@@ -90,6 +90,7 @@ class OpenAI:
 
     route = "/v1/embeddings"
     formats: tuple[Format, ...] = ("json",)
+    statuses: dict[str, int] = {}
 
     def __init__(self) -> None:
         self._envelope = Envelope(OpenAIEmbedRequest)
