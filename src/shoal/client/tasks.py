@@ -9,12 +9,15 @@ import asyncio
 import threading
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
-from concurrent.futures import CancelledError, Future
+from concurrent.futures import CancelledError, Future, wait
 from typing import TypeVar
 
 __all__ = ["AsyncTasks", "Tasks"]
 
 T = TypeVar("T")
+
+_GRACE_S = 0.5
+"""After a failure, calls under way get so long to end: a call that outlives its client leaves an open connection."""
 
 
 class AsyncTasks:
@@ -75,6 +78,7 @@ class Tasks:
         finally:
             if not is_complete:
                 self._abandoned.set()
+                wait(running, _GRACE_S)
 
     def results(self, calls: Iterable[Callable[[], T]]) -> list[T]:
         """All of `in_order`."""
