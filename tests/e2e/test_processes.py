@@ -227,7 +227,7 @@ def test_a_non_loopback_address_needs_a_word() -> None:
     assert "--allow-open" in server.output
 
 
-def test_python_module_runs_without_arguments() -> None:
+def test_the_command_runs_as_a_python_module() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "shoal.cli.main", "version"], capture_output=True, text=True, check=True
     )
