@@ -21,6 +21,7 @@ __all__ = [
     "EmbedOptions",
     "EmbedReply",
     "ErrorBody",
+    "Gone",
     "Lane",
     "LoadedModel",
     "ModelCard",
@@ -39,6 +40,7 @@ __all__ = [
     "WorkerStatus",
     "decode_chunk",
     "decode_demand",
+    "decode_gone",
     "decode_reply",
     "decode_status",
     "encode",
@@ -351,6 +353,18 @@ class Demand(msgspec.Struct, frozen=True, omit_defaults=True):
     free_bytes: int = 0
 
 
+class Gone(msgspec.Struct, frozen=True, array_like=True):
+    """Said by a gateway on the address `gone.<pool>`: nobody waits for these requests any more.
+
+    Work of theirs may be dropped wherever it is, without a reply; several requests share a message.
+
+    Attributes:
+        request_ids: as in `Chunk.request_id`.
+    """
+
+    request_ids: tuple[str, ...]
+
+
 class Lane(msgspec.Struct, frozen=True):
     """Where chunks wait: one for each (pool, base model, priority)."""
 
@@ -431,3 +445,4 @@ decode_chunk = msgspec.msgpack.Decoder(Chunk).decode
 decode_reply = msgspec.msgpack.Decoder(ChunkReply).decode
 decode_status = msgspec.msgpack.Decoder(WorkerStatus).decode
 decode_demand = msgspec.msgpack.Decoder(Demand).decode
+decode_gone = msgspec.msgpack.Decoder(Gone).decode
