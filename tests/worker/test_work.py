@@ -1,8 +1,10 @@
 """A model's costs and quantum as batches go by."""
 
+import numpy as np
 import pytest
 
 from shoal.adapters import open_adapter
+from shoal.adapters.base import Prepared, runs_by_item
 from shoal.runtimes.base import SessionFacts
 from shoal.worker.cost import CostModel
 from shoal.worker.work import Model
@@ -60,3 +62,13 @@ def test_seconds_of_work_are_counted_in_the_batches_that_there_will_be() -> None
     one.held_tokens = 1_000
     assert one.full_batch_tokens == pytest.approx(200, rel=0.01)
     assert one.held_s == pytest.approx(5 * one.cost.seconds(200), rel=0.01)
+
+
+def test_runs_belong_to_the_items_that_they_follow() -> None:
+    """A query that rides along belongs to none; an item may be any number of runs."""
+
+    def run(num_tokens: int, **fields: bool) -> Prepared:
+        return Prepared(np.arange(num_tokens, dtype=np.int32), **fields)
+
+    runs = [run(9, is_shared=True), run(1), run(2), run(3, continues=True), run(4, continues=True), run(5)]
+    assert [[one.cost for one in runs] for runs in runs_by_item(runs)] == [[1], [2, 3, 4], [5]]

@@ -5,7 +5,7 @@ Runs in the worker's sidecar, possibly in a thread: an adapter holds no state th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 import msgspec
@@ -15,7 +15,7 @@ import numpy.typing as npt
 from shoal.runtimes.base import Arrays, Features
 from shoal.types import Options
 
-__all__ = ["Adapter", "Finished", "Labels", "Prepared", "Scores", "SparseVectors", "Vectors"]
+__all__ = ["Adapter", "Finished", "Labels", "Prepared", "Scores", "SparseVectors", "Vectors", "runs_by_item"]
 
 
 class Prepared(msgspec.Struct, frozen=True):
@@ -27,6 +27,7 @@ class Prepared(msgspec.Struct, frozen=True):
         was_truncated: whether text was cut away.
         token_type_ids: int32 [num_tokens], None = all zero.
         is_shared: whether it belongs to no item of its own, as the query to which documents are compared.
+        continues: whether it belongs to the same item as the run before it; else it is the first run of the next item.
     """
 
     token_ids: npt.NDArray[np.int32]
@@ -34,11 +35,25 @@ class Prepared(msgspec.Struct, frozen=True):
     was_truncated: bool = False
     token_type_ids: npt.NDArray[np.int32] | None = None
     is_shared: bool = False
+    continues: bool = False
 
     @property
     def cost(self) -> int:
         """Tokens: what scheduling counts from here on."""
         return int(self.token_ids.shape[0])
+
+
+def runs_by_item(runs: Iterable[Prepared]) -> list[list[Prepared]]:
+    """The runs of each item, in order; shared ones belong to none."""
+    items: list[list[Prepared]] = []
+    for run in runs:
+        if run.is_shared:
+            continue
+        if run.continues:
+            items[-1].append(run)
+        else:
+            items.append([run])
+    return items
 
 
 class Vectors(msgspec.Struct, frozen=True):
@@ -99,7 +114,7 @@ class Adapter(Protocol):
     def prepare(self, items: Sequence[str | list[int]], options: Options, first_item: int = 0) -> list[Prepared]:
         """Texts, or token ids of the model's own vocabulary, to what the device runs, in order.
 
-        Every item takes equally many; those of one stand together.
+        As a rule one run an item. Further ones of the same item follow it and are marked `continues`.
 
         Raises:
             InvalidRequest: an item is unusable; `param` is `input[first_item + i]`.
@@ -111,8 +126,11 @@ class Adapter(Protocol):
         """Items, of whatever operations, to one ragged batch."""
         ...
 
-    def finish(self, raw: Arrays, options: Options) -> tuple[Finished, ...]:
+    def finish(self, raw: Arrays, options: Options, runs: Sequence[Prepared] = ()) -> tuple[Finished, ...]:
         """The raw rows of all that `prepare` made of some items, to what the caller wants, one for each output.
+
+        Args:
+            runs: what `prepare` made; may be left out where each item is one run.
 
         Raises:
             InternalError: a row is not finite or has no length; names the row.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -52,12 +53,15 @@ class Classifying:
         for hypothesis in hypotheses:
             self._texts.require_room(hypothesis, "labels")
         return [
-            self._texts.pair(ids, hypothesis, number, truncate=options.truncate, cuts_second=False)
+            msgspec.structs.replace(
+                self._texts.pair(ids, hypothesis, number, truncate=options.truncate, cuts_second=False),
+                continues=place > 0,
+            )
             for number, ids in texts
-            for hypothesis in hypotheses
+            for place, hypothesis in enumerate(hypotheses)
         ]
 
-    def finish(self, raw: Arrays, options: ClassifyOptions) -> tuple[Finished, ...]:
+    def finish(self, raw: Arrays, options: ClassifyOptions, runs: Sequence[Prepared]) -> tuple[Finished, ...]:
         logits = np.asarray(raw["logits"], np.float64)
         if not np.isfinite(logits).all():
             row = int(np.flatnonzero(~np.isfinite(logits).all(axis=1))[0])

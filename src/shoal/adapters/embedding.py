@@ -53,7 +53,7 @@ class Embedding:
             for number, ids in enumerate(self._texts.encode(items, prompt, first_item), first_item)
         ]
 
-    def finish(self, raw: Arrays, options: EmbedOptions) -> tuple[Finished, ...]:
+    def finish(self, raw: Arrays, options: EmbedOptions, runs: Sequence[Prepared]) -> tuple[Finished, ...]:
         others = [msgspec.structs.replace(options, dtype=dtype) for dtype in options.also_dtypes]
         return (
             *(self._finishers[output](raw, options) for output in options.outputs),

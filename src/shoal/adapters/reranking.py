@@ -41,7 +41,7 @@ class CrossEncoder:
             for number, ids in enumerate(self._texts.encode(items, "", first_item), first_item)
         ]
 
-    def finish(self, raw: Arrays, options: RerankOptions) -> tuple[Finished, ...]:
+    def finish(self, raw: Arrays, options: RerankOptions, runs: Sequence[Prepared]) -> tuple[Finished, ...]:
         logits = np.asarray(raw["logits"], np.float32)
         scores = logits[:, 0] if logits.shape[1] == 1 else logits[:, 1] - logits[:, 0]
         if not options.raw_scores and self._classifier.activation == "sigmoid":
@@ -63,7 +63,7 @@ class BiEncoder:
         as_document = EmbedOptions(input_type="document", truncate=options.truncate)
         return [self._prepare_query(options.query), *self._embedding.prepare(items, as_document, first_item)]
 
-    def finish(self, raw: Arrays, options: RerankOptions) -> tuple[Finished, ...]:
+    def finish(self, raw: Arrays, options: RerankOptions, runs: Sequence[Prepared]) -> tuple[Finished, ...]:
         unit = EmbedOptions(normalize=True)
         vectors = finish_vectors(raw["dense"], unit, is_normalized=self._spec.is_normalized).data
         return (_sound(vectors[1:] @ vectors[0]),)

@@ -59,6 +59,6 @@ class TextAdapter:
             token_type_ids=types,
         )
 
-    def finish(self, raw: Arrays, options: Options) -> tuple[Finished, ...]:
-        finished: tuple[Finished, ...] = self._operations[type(options)].finish(raw, options)
+    def finish(self, raw: Arrays, options: Options, runs: Sequence[Prepared] = ()) -> tuple[Finished, ...]:
+        finished: tuple[Finished, ...] = self._operations[type(options)].finish(raw, options, runs)
         return finished

@@ -108,7 +108,7 @@ class Replies:
 
     def _answer(self, work: Work) -> None:
         chunk = work.chunk
-        finished = work.model.adapter.finish(work.rows.arrays(), chunk.options)
+        finished = work.model.adapter.finish(work.rows.arrays(), chunk.options, work.prepared)
         reply = ChunkReply(
             chunk.request_id,
             chunk.index,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from shoal.adapters.base import Adapter, Prepared
+from shoal.adapters.base import Adapter, Prepared, runs_by_item
 from shoal.catalog.spec import ModelSpec
 from shoal.queue.base import Lease, Pull
 from shoal.runtimes.base import SessionFacts
@@ -217,16 +217,12 @@ class Work:
     @property
     def tokens_by_item(self) -> list[int]:
         """Tokens run for each item."""
-        costs = [run.cost for run in self.prepared if not run.is_shared]
-        per_item = len(costs) // self.chunk.num_items
-        return costs if per_item == 1 else [sum(costs[i : i + per_item]) for i in range(0, len(costs), per_item)]
+        return [sum(run.cost for run in runs) for runs in runs_by_item(self.prepared)]
 
     @property
     def truncated_by_item(self) -> list[bool]:
         """Whether text of each item was cut away."""
-        cuts = [run.was_truncated for run in self.prepared if not run.is_shared]
-        per_item = len(cuts) // self.chunk.num_items
-        return cuts if per_item == 1 else [any(cuts[i : i + per_item]) for i in range(0, len(cuts), per_item)]
+        return [any(run.was_truncated for run in runs) for runs in runs_by_item(self.prepared)]
 
 
 class WorkItem:
