@@ -27,8 +27,8 @@ async def test_it_accepts_when_start_returns_and_leaves_nothing_when_stop_does()
     writer.close()
     await writer.wait_closed()
     assert broker._scratch is not None
-    assert os.stat(f"{broker._scratch}/nats.conf").st_mode & 0o077 == 0
-    scratch = broker._scratch
+    scratch = broker._scratch.path
+    assert os.stat(scratch / "nats.conf").st_mode & 0o077 == 0
     await broker.stop()
     await broker.stop()
     with pytest.raises(FileNotFoundError):

@@ -13,13 +13,13 @@ import logging
 import os
 import re
 import shutil
-import tempfile
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from shoal.errors import NotReady
 from shoal.lifeline import tied
+from shoal.queue.scratch import Scratch
 
 __all__ = ["Broker", "find_nats_server"]
 
@@ -57,7 +57,7 @@ class Broker:
         self.host = host
         self._token = token
         self._store_directory = store_directory
-        self._scratch: str | None = None
+        self._scratch: Scratch | None = None
         self._process: asyncio.subprocess.Process | None = None
         self._reader: asyncio.Task[None] | None = None
         self._started: asyncio.Future[int] | None = None
@@ -81,10 +81,10 @@ class Broker:
         """
         if self._process is not None:
             raise RuntimeError("The broker runs already.")
-        self._scratch = tempfile.mkdtemp(prefix="shoal-broker-")
+        self._scratch = Scratch("shoal-broker-")
         try:
             self._process = await asyncio.create_subprocess_exec(
-                *_command(self._write_configuration(self._scratch)),
+                *_command(self._write_configuration(self._scratch.path)),
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.DEVNULL,
                 stderr=asyncio.subprocess.PIPE,
@@ -120,7 +120,7 @@ class Broker:
             await reader
         scratch, self._scratch = self._scratch, None
         if scratch is not None:
-            shutil.rmtree(scratch, ignore_errors=True)
+            scratch.remove()
 
     async def restart(self) -> None:
         """Start it anew, where it was: clients come back by themselves.
@@ -146,7 +146,7 @@ class Broker:
     ) -> None:
         await self.stop()
 
-    def _write_configuration(self, directory: str) -> str:
+    def _write_configuration(self, directory: Path) -> str:
         settings: dict[str, object] = {
             "host": self.host,
             "port": self.port or -1,
@@ -154,14 +154,14 @@ class Broker:
             "lame_duck_duration": "30s",
             "lame_duck_grace_period": "2s",
             "jetstream": {
-                "store_dir": str(self._store_directory or Path(directory, "jetstream")),
+                "store_dir": str(self._store_directory or directory / "jetstream"),
                 "max_memory_store": MAX_STORE_BYTES,
                 "max_file_store": MAX_STORE_BYTES,
             },
         }
         if self._token:
             settings["authorization"] = {"token": self._token}
-        path = Path(directory, "nats.conf")
+        path = directory / "nats.conf"
         path.touch(mode=0o600)  # it may hold the token
         path.write_text(json.dumps(settings, indent=2))
         return str(path)
