@@ -58,11 +58,22 @@ class Device:
         return num_tokens, self.cost.seconds(num_tokens)
 
 
-async def test_measuring_takes_a_dozen_batches_of_growing_size() -> None:
+async def test_measuring_goes_over_all_sizes_again_and_again() -> None:
     device = Device(CostModel(0.001, 1e-5))
     found, _ = await measure(device.run, max_tokens=32_768)
-    assert device.sizes == [size for size in SIZES for _ in range(2)]
+    assert device.sizes == SIZES * 5
     assert found.c_s == pytest.approx(1e-5, rel=0.01)
+
+
+async def test_a_machine_that_is_busy_for_a_while_spoils_no_measurement() -> None:
+    """The first two of the five rounds take three times as long."""
+    device = Device(CostModel(0.001, 1e-5))
+
+    async def run(num_tokens: int) -> tuple[int, float]:
+        tokens, seconds = await device.run(num_tokens)
+        return tokens, seconds * (3 if len(device.sizes) <= 2 * len(SIZES) else 1)
+
+    assert (await measure(run, max_tokens=32_768))[0] == fit_of(4096)
 
 
 async def test_measuring_a_slow_model_stops_before_its_second_is_over() -> None:

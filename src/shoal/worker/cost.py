@@ -15,6 +15,9 @@ __all__ = ["CostModel", "fit", "measure", "quantum"]
 
 MEASURED_TOKENS = (16, 32, 64, 256, 1024, 4096)
 MEASURING_S = 0.7
+ROUNDS = 4
+"""So often each size runs again, if there is time: what disturbs the machine for a moment then spoils no size."""
+
 QUANTUM_SHARE = 0.6
 
 
@@ -62,12 +65,13 @@ def quantum(cost: CostModel, objective_s: float, max_length: int, max_batch_toke
 
 
 async def measure(run: Callable[[int], Awaitable[tuple[int, float]]], max_tokens: int) -> tuple[CostModel, int]:
-    """Time about a dozen batches and fit them; returns the fit, and the most tokens that a batch may have.
+    """Time about two dozen batches and fit them; returns the fit, and the most tokens that a batch may have.
 
     That is `max_tokens`, or what did fit into memory before a size that did not.
 
-    Each size runs twice: the first warms up its kernels. Sizes grow until the next would leave the time allowed (0.7 s
-    in all), so a slow model is measured on small batches only.
+    The first round warms up each size's kernels and finds the sizes: they grow until the next would leave the time
+    allowed (0.7 s in all), so a slow model is measured on small batches only. The others go over all of them again, and
+    of each size the fastest counts.
 
     Args:
         run: runs a batch of about so many tokens; returns its true tokens and its seconds, or raises MemoryError.
@@ -77,18 +81,28 @@ async def measure(run: Callable[[int], Awaitable[tuple[int, float]]], max_tokens
         MemoryError: not even the smallest batch fits.
     """
     samples: list[tuple[int, float]] = []
-    ends_at = time.monotonic() + MEASURING_S
-    last_tokens, last_s = 0, 0.0
+    started = time.monotonic()
+    sizes: list[int] = []
+
+    def is_time_for(expected_s: float) -> bool:
+        spent_s = max(time.monotonic() - started, sum(seconds for _, seconds in samples))
+        return spent_s + expected_s <= MEASURING_S
+
     for size in MEASURED_TOKENS:
-        expected_s = 2 * last_s * size / max(last_tokens, 1)
-        if samples and (size > max_tokens or time.monotonic() + expected_s > ends_at):
-            break
+        if samples:
+            last_tokens, last_s = samples[-1]
+            if size > max_tokens or not is_time_for(2 * last_s * size / last_tokens):
+                break
         try:
-            for _ in range(2):
-                last_tokens, last_s = await run(size)
-                samples.append((last_tokens, last_s))
+            samples.append(await run(size))
         except MemoryError:
             if not samples:
                 raise
-            return fit(samples), last_tokens
+            max_tokens = samples[-1][0]
+            break
+        sizes.append(size)
+    round_s = sum(seconds for _, seconds in samples)
+    for number in range(ROUNDS):
+        if number == 0 or is_time_for(round_s):
+            samples += [await run(size) for size in sizes]
     return fit(samples), max_tokens

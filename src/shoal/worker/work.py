@@ -5,7 +5,9 @@ Nouns with properties; no I/O, no policy. Times are the event loop's clock (mono
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
+from statistics import median
 
 from shoal.adapters.base import Adapter, Prepared, runs_by_item
 from shoal.catalog.spec import ModelSpec
@@ -23,6 +25,8 @@ LEAST_SECONDS_PER_TOKEN = 1e-9
 LEAST_BATCH_S = 1e-5
 MAX_PACE = 5.0
 DISTURBED_PACE = 0.75
+JUDGED_BATCHES = 9
+"""The median of so many batches is believed against the measurement at load."""
 
 
 class Model:
@@ -68,6 +72,7 @@ class Model:
         self.held_tokens = 0
         self.held_bulk_tokens = 0
         self.pace = 1.0
+        self._ratios: deque[float] = deque(maxlen=JUDGED_BATCHES)
         self._num_chunks = 0
         self.tokens_per_chunk = self.tokens_per_item = float(self.quantum_tokens)
         self.is_open = True
@@ -130,10 +135,13 @@ class Model:
         """
         ratio = seconds / max(self.cost.seconds(num_tokens), LEAST_BATCH_S)
         self.pace += MEAN_WEIGHT * (min(ratio, MAX_PACE) - self.pace)
-        if self.pace > DISTURBED_PACE:
+        self._ratios.append(ratio)
+        typical = median(self._ratios)
+        if len(self._ratios) < JUDGED_BATCHES or typical > DISTURBED_PACE:
             return False
-        self.cost = CostModel(self.cost.a_s * self.pace, self.cost.c_s * self.pace)
+        self.cost = CostModel(self.cost.a_s * typical, self.cost.c_s * typical)
         self.pace = 1.0
+        self._ratios.clear()
         return self._has_new_quantum()
 
     def halve_tokens(self, num_tokens: int) -> bool:
