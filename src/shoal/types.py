@@ -28,6 +28,7 @@ __all__ = [
     "Operation",
     "Options",
     "Output",
+    "Overflow",
     "Priority",
     "RankedDocument",
     "Render",
@@ -59,6 +60,9 @@ RerankMethod = Literal["", "cross_encoder", "cosine"]
 Priority = Literal["interactive", "default", "bulk"]
 """Which lane a chunk waits in."""
 
+Overflow = Literal["error", "truncate", "chunk"]
+"""What becomes of a text that is too long to embed: refused, cut, or embedded in windows whose mean counts."""
+
 DType = Literal["float32", "float16", "int8", "binary", "signed_binary"]
 """How one number of a vector is stored.
 
@@ -88,7 +92,7 @@ class EmbedOptions(msgspec.Struct, frozen=True, array_like=True, tag="embed"):
     Attributes:
         dimensions: cut a dense vector to this many numbers, then renormalise if `normalize` holds.
         normalize: L2-normalise the final dense vector; None = as the model's own modules say.
-        truncate: True cuts a long text, False refuses it; None = the server's default.
+        overflow: what becomes of a text that is too long; None = the server's default.
         truncation_side: which end of a long text is dropped; None = the tokenizer's own.
         prompt_name: one of the model's own prompts, put in front of each text.
         prompt: literal text put in front of each text; excludes `prompt_name`.
@@ -102,7 +106,7 @@ class EmbedOptions(msgspec.Struct, frozen=True, array_like=True, tag="embed"):
 
     dimensions: int | None = None
     normalize: bool | None = None
-    truncate: bool | None = None
+    overflow: Overflow | None = None
     truncation_side: Literal["left", "right"] | None = None
     prompt_name: str | None = None
     prompt: str | None = None
@@ -121,11 +125,13 @@ class RerankOptions(msgspec.Struct, frozen=True, array_like=True, tag="rerank"):
         query: what the documents are ranked for.
         raw_scores: the model's logits instead of what it declares to make of them.
         truncate: True cuts a long document (never the query), False refuses it; None = the server's default.
+        truncation_side: which end of a long document is dropped; None = the tokenizer's own.
     """
 
     query: str
     raw_scores: bool = False
     truncate: bool | None = None
+    truncation_side: Literal["left", "right"] | None = None
 
 
 class ClassifyOptions(msgspec.Struct, frozen=True, array_like=True, tag="classify"):
@@ -138,6 +144,7 @@ class ClassifyOptions(msgspec.Struct, frozen=True, array_like=True, tag="classif
         labels: labels of the caller's own, judged by an NLI model; () = the model's.
         hypothesis_template: the sentence in which a label of the caller's own stands for `{}`.
         multi_label: judge each label of the caller's own alone, rather than as one of them.
+        truncation_side: which end of a long text is dropped; None = the tokenizer's own.
     """
 
     raw_scores: bool = False
@@ -146,6 +153,7 @@ class ClassifyOptions(msgspec.Struct, frozen=True, array_like=True, tag="classif
     labels: tuple[str, ...] = ()
     hypothesis_template: str = "This example is {}."
     multi_label: bool = False
+    truncation_side: Literal["left", "right"] | None = None
 
 
 Options = EmbedOptions | RerankOptions | ClassifyOptions

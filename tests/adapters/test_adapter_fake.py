@@ -37,7 +37,7 @@ def test_same_rules_as_a_real_model() -> None:
     (cut,) = adapter.prepare(["x" * 100], PLAIN)
     assert (cut.cost, cut.was_truncated) == (5, True)
     with pytest.raises(ContextLengthExceeded, match=r"has 25 tokens.*takes 5"):
-        adapter.prepare(["x" * 100], EmbedOptions(truncate=False))
+        adapter.prepare(["x" * 100], EmbedOptions(overflow="error"))
     with pytest.raises(InvalidRequest, match="not valid Unicode"):
         adapter.prepare(["\udc80"], PLAIN)
     with pytest.raises(InvalidRequest, match="prompt_name"):

@@ -162,16 +162,16 @@ def test_truncation_table(architecture: str, tiny_model: Callable[..., Path]) ->
     whole = ids(open_adapter(with_length(spec, 10**6)), text)
     for default in (True, False):
         adapter = open_adapter(spec, truncates=default)
-        for truncate in (True, None) if default else (True,):
+        for overflow in ("truncate", None) if default else ("truncate",):
             for side in ("right", "left", None):
-                options = EmbedOptions(truncate=truncate, truncation_side=side)
+                options = EmbedOptions(overflow=overflow, truncation_side=side)
                 kept = whole[:127] + whole[-1:] if side != "left" else whole[:1] + whole[-127:]
                 fits, cut = adapter.prepare(["fits", text], options)
                 assert (fits.was_truncated, cut.was_truncated, cut.cost) == (False, True, 128)
                 assert cut.token_ids.tolist() == kept
-        for truncate in (False,) if default else (False, None):
+        for overflow in ("error",) if default else ("error", None):
             with pytest.raises(ContextLengthExceeded, match=rf"input\[6\] has {len(whole)} tokens.*takes 128") as long:
-                adapter.prepare(["fits", text], EmbedOptions(truncate=truncate), first_item=5)
+                adapter.prepare(["fits", text], EmbedOptions(overflow=overflow), first_item=5)
             assert long.value.param == "input[6]"
 
 
@@ -181,10 +181,10 @@ def with_length(spec: ModelSpec, max_length: int) -> ModelSpec:
 
 
 def test_the_last_token_that_fits_is_not_cut(demo: tuple[ModelSpec, Adapter]) -> None:
-    exact = demo[1].prepare(["cat " * 254], EmbedOptions(truncate=False))[0]
+    exact = demo[1].prepare(["cat " * 254], EmbedOptions(overflow="error"))[0]
     assert (exact.cost, exact.was_truncated) == (256, False)
     with pytest.raises(ContextLengthExceeded, match="257 tokens"):
-        demo[1].prepare(["cat " * 255], EmbedOptions(truncate=False))
+        demo[1].prepare(["cat " * 255], EmbedOptions(overflow="error"))
 
 
 def test_token_ids_get_the_special_tokens(demo: tuple[ModelSpec, Adapter]) -> None:
@@ -195,7 +195,7 @@ def test_token_ids_get_the_special_tokens(demo: tuple[ModelSpec, Adapter]) -> No
     assert mixed[2].token_ids.tolist() == [CLS, 2009, SEP]
     assert (mixed[3].cost, mixed[3].was_truncated) == (256, True)
     with pytest.raises(ContextLengthExceeded):
-        demo[1].prepare([inner * 100], EmbedOptions(truncate=False))
+        demo[1].prepare([inner * 100], EmbedOptions(overflow="error"))
 
 
 @pytest.mark.parametrize(

@@ -132,7 +132,7 @@ async def test_a_refused_item_fails_its_own_request_only(station: Any) -> None:
     one = await station(fake={"a_s": 0.01})
     long = "too long " * 1000
     refused, kept = await asyncio.gather(
-        one.ask(["fine", long], EmbedOptions(truncate=False), first_item=2), one.ask(["fine"])
+        one.ask(["fine", long], EmbedOptions(overflow="error"), first_item=2), one.ask(["fine"])
     )
     assert (refused.error.code, refused.error.param) == ("context_length_exceeded", "input[3]")
     np.testing.assert_array_equal(vectors(kept), expected("fine"))

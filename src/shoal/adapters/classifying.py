@@ -45,7 +45,10 @@ class Classifying:
     def prepare(self, items: Sequence[str | list[int]], options: ClassifyOptions, first_item: int) -> list[Prepared]:
         texts = enumerate(self._texts.encode(items, "", first_item), first_item)
         if not options.labels:
-            return [self._texts.single(ids, number, truncate=options.truncate) for number, ids in texts]
+            return [
+                self._texts.single(ids, number, truncate=options.truncate, side=options.truncation_side)
+                for number, ids in texts
+            ]
         hypotheses = [
             self._texts.encode_field(options.hypothesis_template.replace("{}", label), "labels")
             for label in options.labels
@@ -54,7 +57,9 @@ class Classifying:
             self._texts.require_room(hypothesis, "labels")
         return [
             msgspec.structs.replace(
-                self._texts.pair(ids, hypothesis, number, truncate=options.truncate, cuts_second=False),
+                self._texts.pair(
+                    ids, hypothesis, number, truncate=options.truncate, side=options.truncation_side, cuts_second=False
+                ),
                 continues=place > 0,
             )
             for number, ids in texts

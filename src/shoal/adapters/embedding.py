@@ -10,13 +10,18 @@ import msgspec
 from shoal.adapters.base import Finished, Prepared
 from shoal.adapters.sparse import finish_sparse
 from shoal.adapters.texts import Texts
-from shoal.adapters.vectors import check_dimensions, finish_vectors
+from shoal.adapters.vectors import Matrix, check_dimensions, finish_vectors, mean_of_windows
 from shoal.catalog.spec import Pooling
 from shoal.errors import InvalidRequest, UnsupportedOperation
 from shoal.runtimes.base import Arrays
-from shoal.types import EmbedOptions, Output
+from shoal.types import EmbedOptions, Output, Overflow
 
-__all__ = ["Embedding"]
+__all__ = ["OVERFLOW_OF", "Embedding"]
+
+OVERFLOW_OF: dict[bool | None, Overflow | None] = {True: "truncate", False: "error", None: None}
+"""What `truncate` of other operations means."""
+
+_TRUNCATES = {overflow: truncate for truncate, overflow in OVERFLOW_OF.items()}
 
 _PROMPTS_OF_TYPE = {"query": ("query",), "document": ("document", "passage", "corpus")}
 """Prompt names that sentence-transformers looks for, the first one there wins."""
@@ -40,20 +45,31 @@ class Embedding:
             if output not in self._spec.outputs:
                 has = ", ".join(self._spec.outputs) or "none"
                 raise UnsupportedOperation(f"{self._spec.id} has no output {output}; it has: {has}.", param="outputs")
+        if options.overflow == "chunk" and options.outputs != ("dense",):
+            raise UnsupportedOperation("overflow is chunk, which only dense vectors have a mean for.", param="overflow")
         check_dimensions(self._spec, options.dimensions)
         self._prompt(options)
 
     def prepare(self, items: Sequence[str | list[int]], options: EmbedOptions, first_item: int) -> list[Prepared]:
         prompt = self._prompt(options)
         pool_from = self._prompt_length(prompt) if prompt and not self._includes_prompt else 0
+        texts = enumerate(self._texts.encode(items, prompt, first_item), first_item)
+        if options.overflow == "chunk":
+            prompt_ids = self._texts.encode_field(prompt, "prompt") if prompt else []
+            return [
+                window
+                for number, ids in texts
+                for window in self._texts.windows(ids, prompt_ids, number, pool_from=pool_from)
+            ]
+        truncate = _TRUNCATES[options.overflow]
         return [
-            self._texts.single(
-                ids, number, truncate=options.truncate, side=options.truncation_side, pool_from=pool_from
-            )
-            for number, ids in enumerate(self._texts.encode(items, prompt, first_item), first_item)
+            self._texts.single(ids, number, truncate=truncate, side=options.truncation_side, pool_from=pool_from)
+            for number, ids in texts
         ]
 
     def finish(self, raw: Arrays, options: EmbedOptions, runs: Sequence[Prepared]) -> tuple[Finished, ...]:
+        if any(run.continues for run in runs):
+            raw = {"dense": self._mean_of_windows(raw, options, runs)}
         others = [msgspec.structs.replace(options, dtype=dtype) for dtype in options.also_dtypes]
         return (
             *(self._finishers[output](raw, options) for output in options.outputs),
@@ -62,6 +78,18 @@ class Embedding:
 
     def _finish_dense(self, raw: Arrays, options: EmbedOptions) -> Finished:
         return finish_vectors(raw["dense"], options, is_normalized=self._spec.is_normalized)
+
+    def _mean_of_windows(self, raw: Arrays, options: EmbedOptions, runs: Sequence[Prepared]) -> Matrix:
+        """A window weighs what it has of the text's own tokens: neither special ones nor the prompt's."""
+        num_others = self._texts.tokenizer.num_special
+        if prompt := self._prompt(options):
+            num_others += len(self._texts.encode_field(prompt, "prompt"))
+        return mean_of_windows(
+            raw["dense"],
+            weights=[max(1, run.cost - num_others) for run in runs],
+            starts=[place for place, run in enumerate(runs) if not run.continues],
+            is_normalized=self._spec.is_normalized,
+        )
 
     def _prompt(self, options: EmbedOptions) -> str:
         """The text to put in front, "" for none."""

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from shoal.adapters.base import Finished, Prepared, Scores
-from shoal.adapters.embedding import Embedding
+from shoal.adapters.embedding import OVERFLOW_OF, Embedding
 from shoal.adapters.texts import Texts
 from shoal.adapters.vectors import finish_vectors
 from shoal.catalog.spec import Classifier, ModelSpec
@@ -37,7 +37,7 @@ class CrossEncoder:
         query = self._texts.encode_field(options.query, "query")
         self._texts.require_room(query, "query")
         return [
-            self._texts.pair(query, ids, number, truncate=options.truncate)
+            self._texts.pair(query, ids, number, truncate=options.truncate, side=options.truncation_side)
             for number, ids in enumerate(self._texts.encode(items, "", first_item), first_item)
         ]
 
@@ -60,7 +60,9 @@ class BiEncoder:
         """Any options will do: a cosine has no raw form, so `raw_scores` changes nothing."""
 
     def prepare(self, items: Sequence[str | list[int]], options: RerankOptions, first_item: int) -> list[Prepared]:
-        as_document = EmbedOptions(input_type="document", truncate=options.truncate)
+        as_document = EmbedOptions(
+            input_type="document", overflow=OVERFLOW_OF[options.truncate], truncation_side=options.truncation_side
+        )
         return [self._prepare_query(options.query), *self._embedding.prepare(items, as_document, first_item)]
 
     def finish(self, raw: Arrays, options: RerankOptions, runs: Sequence[Prepared]) -> tuple[Finished, ...]:
@@ -69,7 +71,7 @@ class BiEncoder:
         return (_sound(vectors[1:] @ vectors[0]),)
 
     def _prepare_query(self, query: str) -> Prepared:
-        as_query = EmbedOptions(input_type="query", truncate=False)
+        as_query = EmbedOptions(input_type="query", overflow="error")
         try:
             (prepared,) = self._embedding.prepare([query], as_query, 0)
         except InvalidRequest as error:

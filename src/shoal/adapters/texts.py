@@ -42,17 +42,50 @@ class Texts:
         start = min(pool_from, token_ids.shape[0] - 1) if pool_from else 0
         return Prepared(token_ids, start, len(kept) < len(ids))
 
+    def windows(self, ids: Ids, prompt: Ids, number: int, *, pool_from: int = 0) -> list[Prepared]:
+        """A text in as few runs as it fits into, each full but the last; the prompt stands in front of each.
+
+        Args:
+            ids: of prompt and text together.
+            prompt: of the prompt alone.
+
+        Raises:
+            InvalidRequest: the prompt leaves no room, or there is no token at all.
+        """
+        room = self.spec.tokenization.max_length - self.tokenizer.num_special
+        if len(ids) <= room:
+            return [self.single(ids, number, truncate=False, pool_from=pool_from)]
+        stride = room - len(prompt)
+        if stride < 1:
+            raise InvalidRequest(
+                f"The prompt has {len(prompt)} tokens and leaves no room for text: {self.spec.id} takes {room}.",
+                param="overflow",
+                hint="Take a shorter prompt, or overflow: truncate.",
+            )
+        pieces = [ids[:room], *([*prompt, *ids[start : start + stride]] for start in range(room, len(ids), stride))]
+        return [
+            Prepared(self.tokenizer.with_special(piece), pool_from, continues=place > 0)
+            for place, piece in enumerate(pieces)
+        ]
+
     def pair(
-        self, first: Ids, second: Ids, number: int, *, truncate: bool | None, cuts_second: bool = True
+        self,
+        first: Ids,
+        second: Ids,
+        number: int,
+        *,
+        truncate: bool | None,
+        side: str | None = None,
+        cuts_second: bool = True,
     ) -> Prepared:
-        """Two texts with the model's special tokens for a pair; only one of them is ever cut.
+        """Two texts with the model's special tokens for a pair; only one of them is ever cut, from the end `side`.
 
         Raises:
             ContextLengthExceeded: they are too long together and it is not to be cut.
         """
         layout = self.tokenizer.pair
         cut, other = (second, first) if cuts_second else (first, second)
-        kept = self._fit(cut, layout.num_special + len(other), number, truncate, None)
+        kept = self._fit(cut, layout.num_special + len(other), number, truncate, side)
         token_ids, types = layout.join(*((first, kept) if cuts_second else (kept, second)))
         return Prepared(token_ids, 0, len(kept) < len(cut), types if self.spec.tokenization.has_types else None)
 

@@ -6,6 +6,7 @@ length any more, and a similarity search over such vectors is silently wrong.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from shoal.catalog.spec import ModelSpec
 from shoal.errors import InternalError, InvalidRequest
 from shoal.types import EmbedOptions
 
-__all__ = ["check_dimensions", "finish_vectors"]
+__all__ = ["Matrix", "check_dimensions", "finish_vectors", "mean_of_windows"]
 
 Matrix = npt.NDArray[np.float32]
 
@@ -70,7 +71,31 @@ def finish_vectors(raw: npt.NDArray[Any], options: EmbedOptions, *, is_normalize
     return Vectors(np.ascontiguousarray(data), vectors.shape[1], scales)
 
 
-def _sound_lengths(vectors: Matrix) -> npt.NDArray[np.float64]:
+def mean_of_windows(
+    raw: npt.NDArray[Any], *, weights: Sequence[int], starts: Sequence[int], is_normalized: bool
+) -> Matrix:
+    """One vector a text of those of its windows: sum(weight * vector) / sum(weight), L2-normalised if the model's are.
+
+    A text that is one window keeps its vector to the bit.
+
+    Args:
+        raw: float32 [num_windows, dimensions].
+        weights: one a window.
+        starts: first window of each text.
+
+    Raises:
+        InternalError: a vector is not finite, or a mean has no length.
+    """
+    vectors = np.asarray(raw, np.float32)
+    shares = np.asarray(weights, np.float64)
+    means = np.add.reduceat(vectors * shares[:, None], starts) / np.add.reduceat(shares, starts)[:, None]
+    if is_normalized:
+        means /= _sound_lengths(means)[:, None]
+    is_alone = np.diff([*starts, len(vectors)]) == 1
+    return np.where(is_alone[:, None], vectors[starts], means).astype(np.float32)
+
+
+def _sound_lengths(vectors: npt.NDArray[np.floating[Any]]) -> npt.NDArray[np.float64]:
     """L2 length of each row; in float64, where no square of a float32 overflows or vanishes.
 
     Raises:

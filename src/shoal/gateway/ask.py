@@ -165,6 +165,8 @@ def _check_embed(options: EmbedOptions, card: ModelCard) -> EmbedOptions:
             )
     if not options.outputs or len(set(options.outputs)) < len(options.outputs):
         raise InvalidRequest("outputs must name at least one, and each once.", param="outputs")
+    if options.overflow == "chunk" and options.outputs != ("dense",):
+        raise InvalidRequest("overflow is chunk, but only dense vectors have a mean.", param="overflow")
     _check_top_k(options.top_k)
     if options.prompt_name is not None or options.prompt is not None:
         _check_prompt(options, card)

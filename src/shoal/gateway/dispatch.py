@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
+import sys
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -244,7 +245,7 @@ class Dispatch:
         parts = cut(
             sizes,
             quantum_tokens=served.quantum_tokens,
-            max_length=card.max_length,
+            max_length=sys.maxsize if _is_run_whole(options) else card.max_length,
             max_chunk_bytes=limit_bytes,
             max_chunk_items=max(1, limit_bytes // _reply_bytes(ask, options, card)),
             shared_bytes=len(options.query) if isinstance(options, RerankOptions) else 0,
@@ -353,6 +354,11 @@ class Dispatch:
             f"The request was not answered within its {timeout_s:.3g} s.",
             hint="Allow more with the header X-Shoal-Timeout (seconds), or send fewer texts at once.",
         )
+
+
+def _is_run_whole(options: Options) -> bool:
+    """Whether nothing of a text is cut away, however long it is."""
+    return isinstance(options, EmbedOptions) and options.overflow == "chunk"
 
 
 _NUMBER_BYTES = {"json": 25, "entries": 35, "base64": 6, "raw": 4, "msgpack": 9}

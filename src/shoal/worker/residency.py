@@ -176,7 +176,7 @@ class Residency:
         async def run(num_tokens: int) -> tuple[int, float]:
             item_tokens = min(num_tokens, MEASURED_ITEM_TOKENS, spec.tokenization.max_length)
             num_items = min(max(1, num_tokens // item_tokens), self._settings.max_batch_items)
-            items = adapter.prepare(["a " * (item_tokens - 2)], EmbedOptions(truncate=True)) * num_items
+            items = adapter.prepare(["a " * (item_tokens - 2)], EmbedOptions(overflow="truncate")) * num_items
             _, seconds = await self._link.run(spec.id, adapter.collate(items))
             return sum(item.cost for item in items), seconds
 

@@ -15,7 +15,7 @@ from shoal.errors import InvalidRequest, ShoalError
 from shoal.gateway.ask import Answer, Ask
 from shoal.gateway.envelope import Envelope
 from shoal.gateway.formats import Format
-from shoal.gateway.surfaces.fields import Documents, ModelName, Texts, TopN, check_top_n
+from shoal.gateway.surfaces.fields import Documents, ModelName, Texts, TopN, check_top_n, overflow_of
 from shoal.gateway.surfaces.native_rerank import ranked
 from shoal.types import DType, EmbedOptions, Render, RerankOptions
 
@@ -186,7 +186,7 @@ class CohereEmbed(_Cohere):
             input_format=body_format,
             options=EmbedOptions(
                 dimensions=request.output_dimension,
-                truncate=None if request.truncate is None else request.truncate != "NONE",
+                overflow=overflow_of(None if request.truncate is None else request.truncate != "NONE"),
                 truncation_side=_SIDES.get(request.truncate),
                 input_type=_INPUT_TYPES.get(request.input_type),
                 dtype=dtype,

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+from shoal import types
 from shoal.errors import InvalidRequest
 
 __all__ = [
@@ -15,6 +16,7 @@ __all__ = [
     "InputTokenizer",
     "ModelName",
     "Normalize",
+    "Overflow",
     "Prompt",
     "PromptName",
     "Texts",
@@ -22,6 +24,7 @@ __all__ = [
     "Truncate",
     "TruncationSide",
     "check_top_n",
+    "overflow_of",
 ]
 
 Input = Annotated[
@@ -73,6 +76,13 @@ Truncate = Annotated[
     bool | None,
     Meta(description="true cuts a text that is too long and counts it in X-Shoal-Truncated, false refuses it."),
 ]
+Overflow = Annotated[
+    Literal["error", "truncate", "chunk"] | None,
+    Meta(
+        description="What becomes of a text that is too long: error refuses it (as truncate: false), truncate cuts it "
+        "(as truncate: true), chunk embeds it in windows and returns their mean, weighted by tokens."
+    ),
+]
 TruncationSide = Annotated[Literal["left", "right"] | None, Meta(description="Which end of a long text is dropped.")]
 Normalize = Annotated[bool | None, Meta(description="L2-normalise; absent: as the model's own modules say.")]
 InputTokenizer = Annotated[
@@ -81,6 +91,19 @@ InputTokenizer = Annotated[
 ]
 ModelName = Annotated[str | None, Meta(description="Id or alias of a model, as /v1/models lists them.")]
 TopN = Annotated[int | None, Meta(description="Return only so many results, the best.")]
+
+
+def overflow_of(truncate: bool | None, overflow: types.Overflow | None = None) -> types.Overflow | None:
+    """What a request says of texts that are too long, in either of its two words for it.
+
+    Raises:
+        InvalidRequest: they say different things.
+    """
+    if truncate is None:
+        return overflow
+    if overflow is not None and truncate is (overflow == "error"):
+        raise InvalidRequest(f"overflow is {overflow}, but truncate is {str(truncate).lower()}.", param="overflow")
+    return overflow or ("truncate" if truncate else "error")
 
 
 def check_top_n(top_n: int | None, field: str) -> None:

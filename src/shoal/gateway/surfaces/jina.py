@@ -11,7 +11,7 @@ from shoal.errors import InvalidRequest, ShoalError
 from shoal.gateway.ask import Answer, Ask
 from shoal.gateway.envelope import Envelope
 from shoal.gateway.formats import Format
-from shoal.gateway.surfaces.fields import Documents, ModelName, Texts, TopN, Truncate, check_top_n
+from shoal.gateway.surfaces.fields import Documents, ModelName, Texts, TopN, Truncate, check_top_n, overflow_of
 from shoal.gateway.surfaces.native_rerank import ranked
 from shoal.types import DType, EmbedOptions, Render, RerankOptions
 
@@ -163,7 +163,7 @@ class JinaEmbed(_Jina):
             options=EmbedOptions(
                 dimensions=request.dimensions,
                 normalize=request.normalized,
-                truncate=request.truncate,
+                overflow=overflow_of(request.truncate),
                 input_type=_TASKS.get(request.task),
                 dtype=dtype,
             ),

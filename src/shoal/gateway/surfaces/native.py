@@ -15,7 +15,17 @@ from shoal.errors import ShoalError
 from shoal.gateway.ask import Answer, Ask
 from shoal.gateway.envelope import Envelope
 from shoal.gateway.formats import Format
-from shoal.gateway.surfaces.fields import Input, InputTokenizer, Normalize, Prompt, PromptName, Truncate, TruncationSide
+from shoal.gateway.surfaces.fields import (
+    Input,
+    InputTokenizer,
+    Normalize,
+    Overflow,
+    Prompt,
+    PromptName,
+    Truncate,
+    TruncationSide,
+    overflow_of,
+)
 from shoal.types import EmbedOptions, EmbedReply, Output, Render, SparseRows
 
 __all__ = [
@@ -45,6 +55,7 @@ class NativeEmbedRequest(msgspec.Struct):
     ] = None
     normalize: Normalize = None
     truncate: Truncate = None
+    overflow: Overflow = None
     truncation_side: TruncationSide = None
     prompt_name: PromptName = None
     prompt: Prompt = None
@@ -137,7 +148,7 @@ class Native:
         options = EmbedOptions(
             dimensions=request.dimensions,
             normalize=request.normalize,
-            truncate=request.truncate,
+            overflow=overflow_of(request.truncate, request.overflow),
             truncation_side=request.truncation_side,
             prompt_name=request.prompt_name,
             prompt=request.prompt,

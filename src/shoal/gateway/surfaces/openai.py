@@ -11,7 +11,17 @@ from shoal.errors import InvalidRequest, ShoalError
 from shoal.gateway.ask import Answer, Ask
 from shoal.gateway.envelope import Envelope
 from shoal.gateway.formats import Format
-from shoal.gateway.surfaces.fields import Input, InputTokenizer, Normalize, Prompt, PromptName, Truncate, TruncationSide
+from shoal.gateway.surfaces.fields import (
+    Input,
+    InputTokenizer,
+    Normalize,
+    Overflow,
+    Prompt,
+    PromptName,
+    Truncate,
+    TruncationSide,
+    overflow_of,
+)
 from shoal.types import EmbedOptions, Render
 
 __all__ = ["OpenAI", "OpenAIEmbedRequest", "OpenAIError", "OpenAIList"]
@@ -33,6 +43,7 @@ class OpenAIEmbedRequest(msgspec.Struct):
     prompt_name: PromptName = None
     prompt: Prompt = None
     truncate: Truncate = None
+    overflow: Overflow = None
     truncation_side: TruncationSide = None
     normalize: Normalize = None
     input_tokenizer: InputTokenizer = None
@@ -102,7 +113,7 @@ class OpenAI:
         options = EmbedOptions(
             dimensions=request.dimensions,
             normalize=request.normalize,
-            truncate=request.truncate,
+            overflow=overflow_of(request.truncate, request.overflow),
             truncation_side=request.truncation_side,
             prompt_name=request.prompt_name if request.prompt_name is not None else request.input_type,
             prompt=request.prompt,

@@ -16,7 +16,7 @@ from shoal.errors import InvalidRequest, ShoalError
 from shoal.gateway.ask import Answer, Ask
 from shoal.gateway.envelope import Envelope
 from shoal.gateway.formats import Format
-from shoal.gateway.surfaces.fields import Documents, Texts
+from shoal.gateway.surfaces.fields import Documents, Texts, overflow_of
 from shoal.gateway.surfaces.native_rerank import ranked
 from shoal.types import ClassifyOptions, EmbedOptions, ModelCard, Options, Render, RerankOptions
 
@@ -181,7 +181,7 @@ class TeiEmbed(_Tei):
         options = EmbedOptions(
             dimensions=request.dimensions,
             normalize=request.normalize is not False,
-            truncate=request.truncate,
+            overflow=overflow_of(request.truncate),
             truncation_side=_side(request.truncation_direction),
             prompt_name=request.prompt_name,
         )
@@ -202,7 +202,7 @@ class TeiSparse(_Tei):
     def read(self, body: bytes, body_format: Format, reply_format: Format) -> Ask:
         request = self._envelope.open(body, body_format)
         options = EmbedOptions(
-            truncate=request.truncate,
+            overflow=overflow_of(request.truncate),
             truncation_side=_side(request.truncation_direction),
             prompt_name=request.prompt_name,
             outputs=("sparse",),

@@ -11,7 +11,7 @@ from shoal.errors import InvalidRequest, ShoalError
 from shoal.gateway.ask import Answer, Ask
 from shoal.gateway.envelope import Envelope
 from shoal.gateway.formats import Format
-from shoal.gateway.surfaces.fields import Documents, ModelName, Texts, TopN, check_top_n
+from shoal.gateway.surfaces.fields import Documents, ModelName, Texts, TopN, check_top_n, overflow_of
 from shoal.gateway.surfaces.native_rerank import ranked
 from shoal.types import DType, EmbedOptions, Render, RerankOptions
 
@@ -145,7 +145,7 @@ class VoyageEmbed(_Voyage):
             input_format=body_format,
             options=EmbedOptions(
                 dimensions=request.output_dimension,
-                truncate=request.truncation,
+                overflow=overflow_of(request.truncation),
                 input_type=request.input_type,
                 dtype=_DTYPES[kind],
             ),
