@@ -1,12 +1,27 @@
-"""Fixtures that many tests share: the demo model's directory and tiny models, each built once a session."""
+"""Fixtures that many tests share: the demo model's directory, tiny models, each built once a session, and parity."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+
+from parity import Parity
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--record-parity", action="store_true", help="write what `parity` saw into tests/families")
+
+
+@pytest.fixture(scope="session")
+def parity(request: pytest.FixtureRequest) -> Iterator[Parity]:
+    """Holds what is served against a reference; see `parity`."""
+    judge = Parity()
+    yield judge
+    if request.config.getoption("--record-parity"):
+        judge.save()
 
 
 @pytest.fixture(scope="session")

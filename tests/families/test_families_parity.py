@@ -9,18 +9,18 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 from sentence_transformers import SentenceTransformer
 
+from families.conftest import ONE_THREAD
+from parity import Parity
 from shoal.adapters import open_adapter
 from shoal.adapters.base import Adapter
 from shoal.catalog import resolve
 from shoal.errors import InvalidRequest
-from shoal.runtimes.base import RuntimeOptions
 from shoal.runtimes.openvino.runtime import OpenVINORuntime
 from shoal.types import EmbedOptions
-from tiny_models import NASTY_TEXTS, TinyModel, encode_reference
+from tiny_models import ARCHITECTURES, NASTY_TEXTS, TinyModel, encode_reference
 
 FULL, SLIDING = "full_attention", "sliding_attention"
 LAST = {"pooling": "lasttoken"}
@@ -32,6 +32,7 @@ DISTANCES = (
     ("norm_rel_ebd", "layer_norm"),
 )
 ROWS = {
+    **{name: TinyModel(name) for name in ARCHITECTURES},
     "electra": TinyModel("electra", pooling="cls", config=(("embedding_size", 24),)),
     "electra-without-projection": TinyModel("electra", config=(("embedding_size", 32),)),
     "modernbert": TinyModel("modernbert", num_layers=4, config=(("local_attention", 16),)),
@@ -125,12 +126,12 @@ TEXTS = [*NASTY_TEXTS, "mountains", "query: where is the sea", "The quick brown 
 
 @pytest.mark.parametrize("name", ROWS)
 def test_family_equals_the_reference(
-    name: str, tiny_model: Callable[..., Path], reference: Callable[[Path], SentenceTransformer]
+    name: str, tiny_model: Callable[..., Path], reference: Callable[[Path], SentenceTransformer], parity: Parity
 ) -> None:
     directory = tiny_model(ROWS[name])
     spec = resolve(str(directory))
     adapter = open_adapter(spec)
-    session = OpenVINORuntime().load(spec, RuntimeOptions(precision="float32"))
+    session = OpenVINORuntime().load(spec, ONE_THREAD)
     texts = [text for text in TEXTS if has_tokens(adapter, text)]
     assert all(text in texts for text in TEXTS if text.strip())
     prepared = adapter.prepare(texts, EmbedOptions())
@@ -140,11 +141,7 @@ def test_family_equals_the_reference(
     expected = encode_reference(judge, texts)
     together = session.run(adapter.collate(prepared))["dense"]
     alone = np.concatenate([session.run(adapter.collate([item]))["dense"] for item in prepared])
-    for vectors in (together, alone):
-        assert vectors.shape == expected.shape
-        print(f"{name}: worst {1 - cosines(vectors, expected).min():.1e}, {np.abs(vectors - expected).max():.1e}")
-        assert cosines(vectors, expected).min() >= 0.999999
-        np.testing.assert_allclose(vectors, expected, atol=1e-4 * max(1.0, float(np.abs(expected).max())))
+    parity.check(ROWS[name].architecture, "dense", "openvino", expected, together, alone)
     session.close()
 
 
@@ -162,10 +159,3 @@ def test_a_text_without_a_token_is_refused(tiny_model: Callable[..., Path]) -> N
     with pytest.raises(InvalidRequest, match=r"input\[7\] has no tokens") as refused:
         adapter.prepare(["cat", " "], EmbedOptions(), first_item=6)
     assert refused.value.param == "input[7]"
-
-
-def cosines(left: npt.NDArray[np.float32], right: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:
-    """Row by row, in float64."""
-    left64, right64 = left.astype(np.float64), right.astype(np.float64)
-    lengths = np.linalg.norm(left64, axis=1) * np.linalg.norm(right64, axis=1)
-    return np.asarray(np.sum(left64 * right64, axis=1) / lengths)

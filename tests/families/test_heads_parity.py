@@ -14,11 +14,12 @@ import numpy.typing as npt
 import pytest
 import torch
 
+from families.conftest import ONE_THREAD
+from parity import Parity
 from shoal.adapters import open_adapter
 from shoal.adapters.base import Labels, Prepared, Scores, SparseVectors
 from shoal.catalog import resolve
 from shoal.catalog.spec import ModelSpec
-from shoal.runtimes.base import RuntimeOptions
 from shoal.runtimes.registry import open_runtime
 from shoal.types import ClassifyOptions, EmbedOptions, Options, RerankOptions
 from tiny_heads import (
@@ -58,21 +59,13 @@ SPARSE_ENCODERS = {
 }
 
 
-@pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Any:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 class Served:
     """A model from its files to what a caller gets: all items in one batch, and each alone."""
 
     def __init__(self, directory: Path, runtime: str = "openvino") -> None:
         self.spec: ModelSpec = resolve(str(directory))
         self.adapter = open_adapter(self.spec)
-        self.session = open_runtime(runtime).load(self.spec, RuntimeOptions(precision="float32"))
+        self.session = open_runtime(runtime).load(self.spec, ONE_THREAD)
 
     def prepare(self, items: Sequence[str], options: Options) -> list[Prepared]:
         self.adapter.check(options)
@@ -89,7 +82,7 @@ class Served:
 
 @pytest.mark.parametrize("runtime", ["openvino", "torch"])
 @pytest.mark.parametrize("name", CROSS_ENCODERS)
-def test_a_cross_encoder_equals_the_reference(name: str, runtime: str, tiny_head: Build) -> None:
+def test_a_cross_encoder_equals_the_reference(name: str, runtime: str, tiny_head: Build, parity: Parity) -> None:
     """C38, C14, C15."""
     directory = tiny_head(CROSS_ENCODERS[name])
     served, judge = Served(directory, runtime), load_cross_encoder(directory)
@@ -101,9 +94,7 @@ def test_a_cross_encoder_equals_the_reference(name: str, runtime: str, tiny_head
         assert expected.std() > 1e-3
         together: Scores = served.together(NASTY_TEXTS, options)
         alone = np.concatenate([scores.values for scores in served.alone(NASTY_TEXTS, options)])
-        print(f"{name}: worst {np.abs(together.values - expected).max():.1e}, {np.abs(alone - expected).max():.1e}")
-        np.testing.assert_allclose(together.values, expected, atol=1e-4)
-        np.testing.assert_allclose(alone, expected, atol=1e-4)
+        parity.check(CROSS_ENCODERS[name].architecture, "rerank", runtime, expected, together.values, alone)
 
 
 @pytest.mark.parametrize(
@@ -142,22 +133,37 @@ def test_two_labels_rank_by_the_softmax_of_the_second(tiny_head: Build) -> None:
         TinyHead("mpnet", num_labels=1),
     ],
 )
-def test_a_classifier_equals_the_pipeline(recipe: TinyHead, tiny_head: Build) -> None:
+@pytest.mark.parametrize("runtime", ["openvino", "torch"])
+def test_a_classifier_equals_the_pipeline(recipe: TinyHead, runtime: str, tiny_head: Build, parity: Parity) -> None:
     directory = tiny_head(recipe)
-    served = Served(directory)
+    served = Served(directory, runtime)
     with quiet():
         pipeline = transformers_pipeline("text-classification", directory)
         texts = [text for text in NASTY_TEXTS if text]
-        expected = [pipeline([text], top_k=None, truncation=True)[0] for text in texts]
+        rows = [pipeline([text], top_k=None, truncation=True)[0] for text in texts]
+    expected = by_label([[(row["label"], row["score"]) for row in ranked] for ranked in rows])
     finished: Labels = served.together(texts, ClassifyOptions())
-    for ranked, rows in zip(finished.ranked, expected, strict=True):
+    for ranked in finished.ranked:
         assert [score for _, score in ranked] == sorted((score for _, score in ranked), reverse=True)
-        by_label = {row["label"]: row["score"] for row in rows}
-        assert dict(ranked).keys() == by_label.keys()
-        for label, score in ranked:
-            assert score == pytest.approx(by_label[label], abs=1e-4)
+    alone = [ranked for one in served.alone(texts, ClassifyOptions()) for ranked in one.ranked]
+    parity.check(
+        recipe.architecture,
+        "classify",
+        runtime,
+        expected,
+        by_label(finished.ranked),
+        by_label(alone),
+        reference="transformers",
+    )
     best: Labels = served.together(texts, ClassifyOptions(top_k=1))
     assert [ranked[:1] for ranked in finished.ranked] == best.ranked
+
+
+def by_label(rows: Sequence[Sequence[tuple[str, float]]]) -> npt.NDArray[np.float64]:
+    """Scores of each text in the order of their labels' names."""
+    names = sorted(dict(rows[0]))
+    assert all(sorted(dict(row)) == names for row in rows)
+    return np.array([[dict(row)[name] for name in names] for row in rows])
 
 
 @pytest.mark.parametrize("multi_label", [False, True])
@@ -184,7 +190,7 @@ def transformers_pipeline(task: str, directory: Path) -> Any:
 
 
 @pytest.mark.parametrize("name", SPARSE_ENCODERS)
-def test_a_sparse_encoder_equals_the_reference(name: str, tiny_head: Build) -> None:
+def test_a_sparse_encoder_equals_the_reference(name: str, tiny_head: Build, parity: Parity) -> None:
     """C33: the same alone and in a batch, indices ascending, no zero."""
     directory = tiny_head(SPARSE_ENCODERS[name])
     served, judge = Served(directory), load_sparse_encoder(directory)
@@ -193,10 +199,7 @@ def test_a_sparse_encoder_equals_the_reference(name: str, tiny_head: Build) -> N
     options = EmbedOptions(outputs=("sparse",))
     together = whole(served.together(NASTY_TEXTS, options), expected.shape)
     alone = np.concatenate([whole(one, (1, expected.shape[1])) for one in served.alone(NASTY_TEXTS, options)])
-    print(f"{name}: worst {np.abs(together - expected).max():.1e}, {np.abs(alone - expected).max():.1e}")
-    tolerance = 1e-4 * max(1.0, float(expected.max()))
-    np.testing.assert_allclose(together, expected, atol=tolerance)
-    np.testing.assert_allclose(alone, expected, atol=tolerance)
+    parity.check(SPARSE_ENCODERS[name].architecture, "sparse", "openvino", expected, together, alone)
 
 
 def test_sparse_vectors_are_pruned_as_the_reference_prunes(tiny_head: Build) -> None:

@@ -15,7 +15,7 @@ from shoal.catalog.files import ModelFiles, refusal
 from shoal.catalog.spec import Classifier, HeadLayer, PoolingMode, Sparse
 from shoal.catalog.weights import weight_shapes
 
-__all__ = ["read_classifier", "read_sparse"]
+__all__ = ["HEADS", "read_classifier", "read_sparse"]
 
 Json = dict[str, Any]
 
@@ -61,7 +61,7 @@ _MODERNBERT_HEAD = _Layer(
     "head.dense", "key:classifier_activation", "head.norm", "norm_eps", "classifier_bias", "norm_bias"
 )
 
-_ROWS: dict[str, _Row] = {
+HEADS: dict[str, _Row] = {
     "bert": _Row(
         (_Layer("~pooler.dense", "tanh"), _Layer("classifier")),
         vocabulary=(
@@ -113,6 +113,7 @@ _ROWS: dict[str, _Row] = {
         },
     ),
 }
+"""Family to its row."""
 
 
 def read_classifier(files: ModelFiles, folder: str, encoder: Encoder, *, declared: str, ranks: bool) -> Classifier:
@@ -175,10 +176,10 @@ def read_sparse(files: ModelFiles, folder: str, encoder: Encoder, pooling: Json)
 
 
 def _row(folder: str, encoder: Encoder) -> _Row:
-    if encoder.family not in _ROWS:
-        known = ", ".join(_ROWS)
+    if encoder.family not in HEADS:
+        known = ", ".join(HEADS)
         raise refusal(folder + "config.json", "architectures", f"needs a head; known are those of {known}.")
-    return _ROWS[encoder.family]
+    return HEADS[encoder.family]
 
 
 def _layers(layers: tuple[_Layer, ...], row: _Row, encoder: Encoder) -> tuple[HeadLayer, ...]:

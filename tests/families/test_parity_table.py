@@ -1,0 +1,40 @@
+"""parity.json speaks of every family, output and runtime that the code has, and of none that it has not."""
+
+from __future__ import annotations
+
+from parity import LEAST_COSINE, MOST_DIFFERENCE, load_rows
+from shoal.catalog.families import FAMILIES
+from shoal.catalog.heads import HEADS
+
+NOT_TRANSFORMERS = {"static"}
+"""Families that the torch runtime has nothing to run with."""
+OF_TORCH = {"dense", "rerank"}
+ALSO = {"xlm-roberta"}
+"""Model types that share another family's row and have tiny models of their own."""
+
+
+def expected() -> set[tuple[str, str, str]]:
+    """(family, output, runtime) of what can be served."""
+    names = {family.name for family in FAMILIES} | NOT_TRANSFORMERS
+    outputs = {(name, "dense") for name in names}
+    for name, heads in HEADS.items():
+        outputs.add((name, "rerank"))
+        if heads.vocabulary:
+            outputs.add((name, "sparse"))
+    rows = {(*output, "openvino") for output in outputs}
+    return rows | {
+        (family, output, "torch") for family, output in outputs if family not in NOT_TRANSFORMERS and output in OF_TORCH
+    }
+
+
+def test_every_family_and_output_has_been_compared_in_every_runtime_that_serves_it() -> None:
+    recorded = {(row.family, row.output, row.runtime.partition(" ")[0]) for row in load_rows()}
+    assert expected() - recorded == set(), "run pytest tests/families tests/torch_runtime --record-parity"
+    families = {family for family, _, _ in expected()} | ALSO
+    assert {row[0] for row in recorded} <= families
+
+
+def test_what_was_recorded_is_within_the_tolerance() -> None:
+    for row in load_rows():
+        assert row.difference <= MOST_DIFFERENCE, row
+        assert (row.cosine_distance or 0) <= 1 - LEAST_COSINE, row
