@@ -5,12 +5,14 @@
     │   ├── ContextLengthExceeded 400 context_length_exceeded a text is too long and truncation is off
     │   └── UnsupportedOperation 400 unsupported_operation  the model cannot do what was asked
     ├── Unauthorized            401  unauthorized           key missing or wrong
+    ├── Forbidden               403  forbidden              the key does not allow this
     ├── UnknownModel            404  model_not_found        no such model here
     ├── UnknownRoute            404  route_not_found        no such path here
     ├── MethodNotAllowed        405  method_not_allowed     the path exists, with another method
     ├── TooLarge                413  too_large              body, item or list beyond a limit
     ├── UnsupportedMediaType    415  unsupported_media_type neither JSON nor MessagePack
     ├── Overloaded              429  overloaded             retry after the time stated
+    │   └── QuotaExceeded       429  quota_exceeded         the key has used up what it may
     ├── InternalError           500  internal_error         a fault of ours
     ├── NotReady                503  not_ready              loading or draining: retry after the time stated
     ├── DeadlineExceeded        504  deadline_exceeded      the caller's time ran out
@@ -29,12 +31,14 @@ from shoal.types import ErrorBody
 __all__ = [
     "ContextLengthExceeded",
     "DeadlineExceeded",
+    "Forbidden",
     "InternalError",
     "InvalidRequest",
     "MethodNotAllowed",
     "ModelRefused",
     "NotReady",
     "Overloaded",
+    "QuotaExceeded",
     "ShoalError",
     "TooLarge",
     "Unauthorized",
@@ -116,6 +120,13 @@ class Unauthorized(ShoalError):
     status = 401
 
 
+class Forbidden(ShoalError):
+    """The key is right, but does not allow this."""
+
+    code = "forbidden"
+    status = 403
+
+
 class UnknownModel(ShoalError):
     """No model of this name is served here."""
 
@@ -164,6 +175,12 @@ class Overloaded(ShoalError):
     code = "overloaded"
     status = 429
     is_retryable = True
+
+
+class QuotaExceeded(Overloaded):
+    """The key has used up the tokens of this minute, or has as many requests under way as it may."""
+
+    code = "quota_exceeded"
 
 
 class InternalError(ShoalError):

@@ -73,10 +73,16 @@ class GatewaySettings:
 
     host: str = setting("127.0.0.1", "Address to listen on.")
     port: int = setting(8080, "Port to listen on; 0 takes a free one and prints it.", minimum=0, maximum=65535)
+    keys_file: str = setting(
+        "", "File of API keys, as `shoal keys create` writes it; empty lets everybody in who reaches the address."
+    )
     allow_open: bool = setting(
-        False,
-        "Allow a non-loopback address although Shoal has no authentication yet: anybody who reaches it may use it, "
-        "so put an authenticating proxy in front.",
+        False, "Allow a non-loopback address without API keys: anybody who reaches it may use it."
+    )
+    open_metrics: bool = setting(False, "With API keys: answer /metrics without one.")
+    open_docs: bool = setting(True, "With API keys: answer /docs and /openapi.json without one.")
+    cors_origins: str = setting(
+        "", "Comma-separated origins whose pages may call this server from a browser; * allows all."
     )
     max_body_bytes: int = setting(32 * 1024 * 1024, "Largest request body in bytes (413 above).", minimum=1)
     max_items: int = setting(2048, "Most items in one request (413 above).", minimum=1)
@@ -84,6 +90,13 @@ class GatewaySettings:
     timeout_s: float = setting(
         60.0,
         "Seconds that a request may take if its X-Shoal-Timeout header does not say; 504 after.",
+        minimum=0,
+        maximum=DAY_S,
+        is_above_minimum=True,
+    )
+    body_timeout_s: float = setting(
+        60.0,
+        "Seconds in which a request's body must have arrived, whatever time the request may take; 504 after.",
         minimum=0,
         maximum=DAY_S,
         is_above_minimum=True,

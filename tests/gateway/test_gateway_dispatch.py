@@ -40,7 +40,9 @@ async def test_deadline(running: Running) -> None:
     running.worker.is_holding = False
     assert (await running.embed(input="next")).status_code == 200
     assert await metric(running, "shoal_dropped_replies_total") == 1
-    line = 'shoal_requests_total{code="deadline_exceeded",model="org/plain-model",route="/v1/embeddings"}'
+    line = (
+        'shoal_requests_total{code="deadline_exceeded",model="org/plain-model",route="/v1/embeddings",tenant_class=""}'
+    )
     assert await metric(running, line) == 1
 
 
@@ -48,7 +50,7 @@ async def test_a_client_that_hangs_up_is_forgotten(running: Running) -> None:
     running.worker.is_holding = True
     with pytest.raises(httpx.ReadTimeout):
         await running.http.post("/v1/embed", json={"model": "plain", "input": "x"}, timeout=0.3)
-    gone = 'shoal_requests_total{code="client_gone",model="org/plain-model",route="/v1/embed"}'
+    gone = 'shoal_requests_total{code="client_gone",model="org/plain-model",route="/v1/embed",tenant_class=""}'
     for _ in range(200):
         with contextlib.suppress(TypeError):  # no such line yet
             if await metric(running, gone) == 1:

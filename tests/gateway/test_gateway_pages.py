@@ -91,8 +91,8 @@ async def test_metrics_count(running: Running) -> None:
         assert (await running.embed(model=name, input="x")).status_code == 404
     page = (await running.http.get("/metrics")).text
     labels = 'model="org/plain-model",route="/v1/embeddings"'
-    assert f'shoal_requests_total{{code="ok",{labels}}} 1.0' in page
-    assert 'shoal_requests_total{code="model_not_found",model="",route="/v1/embeddings"} 3.0' in page
+    assert f'shoal_requests_total{{code="ok",{labels},tenant_class=""}} 1.0' in page
+    assert 'shoal_requests_total{code="model_not_found",model="",route="/v1/embeddings",tenant_class=""} 3.0' in page
     assert 'shoal_items_total{model="org/plain-model"} 2.0' in page
     assert 'shoal_tokens_total{model="org/plain-model"} 20.0' in page
     assert 'shoal_truncated_items_total{model="org/plain-model"} 1.0' in page

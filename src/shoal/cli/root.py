@@ -14,6 +14,7 @@ import click
 import shoal
 from shoal.cli.doctor import doctor
 from shoal.cli.embed import embed
+from shoal.cli.keys import keys
 from shoal.cli.models import models
 from shoal.cli.serve import broker, gateway, serve, worker
 from shoal.errors import ShoalError
@@ -64,5 +65,5 @@ def version() -> None:
     click.echo(f"shoal {shoal.__version__}")
 
 
-for _command in (serve, embed, models, doctor, gateway, worker, broker, version):
+for _command in (serve, embed, models, keys, doctor, gateway, worker, broker, version):
     cli.add_command(_command)

@@ -18,6 +18,7 @@ from shoal.client.result import ServedModel
 from shoal.client.split import Item
 from shoal.errors import (
     DeadlineExceeded,
+    Forbidden,
     InternalError,
     InvalidRequest,
     MethodNotAllowed,
@@ -48,7 +49,7 @@ MSGPACK = "application/msgpack"
 
 _BY_STATUS: dict[int, type[ShoalError]] = {
     401: Unauthorized,
-    403: Unauthorized,
+    403: Forbidden,
     404: UnknownRoute,
     405: MethodNotAllowed,
     413: TooLarge,

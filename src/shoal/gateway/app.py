@@ -11,10 +11,12 @@ from typing import TypeVar
 
 import msgspec
 
+from shoal.gateway.cors import with_cors
 from shoal.gateway.demand import Demands
 from shoal.gateway.directory import Directory
 from shoal.gateway.dispatch import Dispatch
 from shoal.gateway.http import App, Receive, Scope, Send
+from shoal.gateway.keys import Access
 from shoal.gateway.measures import Measures
 from shoal.gateway.operations import Operation, Operations
 from shoal.gateway.pages import Pages
@@ -42,6 +44,9 @@ class Gateway:
 
     Args:
         queue: shared with workers; not closed here.
+
+    Raises:
+        InvalidRequest: the file of keys cannot be read, or is wrong.
     """
 
     def __init__(self, queue: Queue, settings: GatewaySettings, queue_settings: QueueSettings) -> None:
@@ -51,13 +56,17 @@ class Gateway:
         self._pool = queue_settings.pool
         self._directory = Directory(time.monotonic)
         self._measures = Measures(Metrics(), OWN_ROUTES)
+        self._access = Access(settings.keys_file, self._measures.metrics)
+        self._measures.know_classes(self._access.classes)
         self._demands = Demands(queue, f"demand.{self._pool}")
         self._dispatch = Dispatch(queue, self._pool, gateway_id, self._directory, self._measures)
         self._listeners: list[Listener] = []
         self._ticking: asyncio.TimerHandle | None = None
-        operations = Operations(settings, self._directory, self._demands, self._dispatch, self._measures, gateway_id)
+        operations = Operations(
+            settings, self._directory, self._demands, self._dispatch, self._measures, self._access, gateway_id
+        )
         answering: dict[str, App] = {path: Operation(operations, surface) for path, surface in routes.paths.items()}
-        pages = Pages(self._directory, self._measures, lambda: self.is_ready, routes.speaker)
+        pages = Pages(self._directory, self._measures, self._access, settings, lambda: self.is_ready, routes.speaker)
 
         async def app(scope: Scope, receive: Receive, send: Send) -> None:
             path = scope.get("path", "")
@@ -66,7 +75,7 @@ class Gateway:
                 found = answering[path]
             await (found or pages)(scope, receive, send)
 
-        self.app: App = app
+        self.app: App = with_cors(app, settings.cors_origins)
 
     async def start(self) -> None:
         """Listen to workers and ask who is there."""
@@ -110,11 +119,19 @@ class Gateway:
     def _say_hello(self) -> None:
         self._queue.send(f"hello.{self._pool}", b"")
 
+    def _refresh_keys(self) -> None:
+        before = self._access.classes
+        self._access.refresh()
+        if self._access.classes != before:
+            self._measures.know_classes(self._access.classes)
+            self._know_models()
+
     def _know_models(self) -> None:
         for model in self.model_names:
             self._measures.know(model)
 
     def _tick(self) -> None:
+        self._refresh_keys()
         if self._queue.is_connected:
             self._directory.expire()
         else:

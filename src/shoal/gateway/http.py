@@ -7,9 +7,28 @@ import math
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
-from shoal.errors import DeadlineExceeded, InvalidRequest, ShoalError, TooLarge, UnsupportedMediaType
+from shoal.errors import (
+    DeadlineExceeded,
+    InvalidRequest,
+    ShoalError,
+    TooLarge,
+    Unauthorized,
+    UnsupportedMediaType,
+)
 
-__all__ = ["App", "ClientGone", "Receive", "Scope", "Send", "error_headers", "read_body", "send_reply", "timeout_s"]
+__all__ = [
+    "App",
+    "ClientGone",
+    "Headers",
+    "Message",
+    "Receive",
+    "Scope",
+    "Send",
+    "error_headers",
+    "read_body",
+    "send_reply",
+    "timeout_s",
+]
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -46,8 +65,8 @@ async def read_body(headers: dict[bytes, bytes], receive: Receive, limit_bytes: 
             return await _read(receive, limit_bytes)
     except TimeoutError:
         raise DeadlineExceeded(
-            f"The body did not arrive within the {limit_s:.3g} s that the request may take.",
-            hint="Allow more with the header X-Shoal-Timeout (seconds).",
+            f"The body did not arrive within {limit_s:.3g} s.",
+            hint="X-Shoal-Timeout (seconds) allows more, up to what the server allows a body.",
         ) from None
 
 
@@ -97,6 +116,8 @@ def timeout_s(headers: dict[bytes, bytes], default_s: float) -> float:
 
 def error_headers(error: ShoalError) -> Headers:
     """What an error says in headers."""
+    if isinstance(error, Unauthorized):
+        return [(b"www-authenticate", b'Bearer realm="shoal"')]
     if error.retry_after_s is None:
         return []
     return [(b"retry-after", b"%d" % max(1, math.ceil(error.retry_after_s)))]

@@ -1,10 +1,12 @@
 """The gateway's metrics: declared once, present at zero, with children bound ahead of the hot path.
 
-Labels are bounded: routes are ours, models are those that workers announced; a name that nobody serves counts under "".
+Labels are bounded: routes are ours, models are those that workers announced; a name that nobody serves counts under "";
+tenants count by the class that their key states, of which there are few.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 
 from shoal.errors import ShoalError
@@ -39,7 +41,9 @@ class Measures:
         self._routes = routes
         of_request = ("route", "model")
         self._requests = metrics.counter(
-            "shoal_requests", "Requests by outcome: ok, an error code, or client_gone.", (*of_request, "code")
+            "shoal_requests",
+            "Requests by outcome: ok, an error code, or client_gone.",
+            (*of_request, "tenant_class", "code"),
         )
         self._seconds = metrics.histogram("shoal_request_seconds", "Whole time of successful requests.", of_request)
         self._items = metrics.counter("shoal_items", "Items answered.", ("model",))
@@ -52,24 +56,29 @@ class Measures:
         self.dropped_replies = metrics.counter(
             "shoal_dropped_replies", "Chunk replies that came twice, or after the request had ended."
         ).child()
-        self._of_model: dict[tuple[str, str], _OfModel] = {}
-        for route in routes:
-            for code in ("ok", CLIENT_GONE, *sorted(_codes(ShoalError))):
-                self._requests.child(route, "", code)
+        self._of_model: dict[tuple[str, str, str], _OfModel] = {}
+        self._classes: tuple[str, ...] = ()
 
     def watch(self, open_chunks: Callable[[], float], num_workers: Callable[[], float]) -> None:
         """Declare what is read when somebody scrapes."""
         self.metrics.gauge("shoal_chunks_in_flight", "Chunks published and not answered yet.", open_chunks)
         self.metrics.gauge("shoal_workers", "Workers alive.", num_workers)
 
+    def know_classes(self, tenant_classes: tuple[str, ...]) -> None:
+        """Show the outcomes of these tenants' requests at zero."""
+        self._classes = tenant_classes
+        for route, tenant_class in itertools.product(self._routes, tenant_classes):
+            for code in ("ok", CLIENT_GONE, *sorted(_codes(ShoalError))):
+                self._requests.child(route, "", tenant_class, code)
+
     def know(self, model: str) -> None:
         """Show a model's metrics at zero."""
-        for route in self._routes:
-            self._find(route, model)
+        for route, tenant_class in itertools.product(self._routes, self._classes):
+            self._find(route, model, tenant_class)
 
-    def succeed(self, route: str, answer: Answer) -> None:
+    def succeed(self, route: str, answer: Answer, tenant_class: str) -> None:
         """Count a request answered."""
-        of_model = self._find(route, answer.card.id)
+        of_model = self._find(route, answer.card.id, tenant_class)
         of_model.ok.value += 1
         of_model.seconds.observe(answer.total_s)
         of_model.items.value += answer.num_items
@@ -78,9 +87,9 @@ class Measures:
         self._chunks.value += len(answer.replies)
         self._observe(answer.times)
 
-    def fail(self, route: str, model: str, code: str) -> None:
+    def fail(self, route: str, model: str, code: str, tenant_class: str) -> None:
         """Count a request that ended otherwise."""
-        self._requests.child(route, model, code).value += 1
+        self._requests.child(route, model, tenant_class, code).value += 1
 
     def _observe(self, times: StageTimes) -> None:
         self._queue.observe(times.queue_s)
@@ -88,11 +97,11 @@ class Measures:
         self._batch.observe(times.batch_s)
         self._inference.observe(times.inference_s)
 
-    def _find(self, route: str, model: str) -> _OfModel:
-        found = self._of_model.get((route, model))
+    def _find(self, route: str, model: str, tenant_class: str) -> _OfModel:
+        found = self._of_model.get((route, model, tenant_class))
         if found is None:
-            found = self._of_model[route, model] = _OfModel(
-                self._requests.child(route, model, "ok"),
+            found = self._of_model[route, model, tenant_class] = _OfModel(
+                self._requests.child(route, model, tenant_class, "ok"),
                 self._seconds.child(route, model),
                 self._items.child(model),
                 self._tokens.child(model),

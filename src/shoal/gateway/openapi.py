@@ -56,10 +56,12 @@ _STRUCTS = (
 
 _ERRORS = {
     400: "The request must change; `param` names the field.",
+    401: "There are API keys, and none was sent, or one that is not right.",
+    403: "The API key does not allow this operation or model.",
     404: "No such model; the message names near ones.",
     413: "Body, item or list beyond a limit.",
     415: "Neither of the formats that this route takes.",
-    429: "More is queued than can be done in time; see Retry-After.",
+    429: "More is queued than can be done in time, or the key's quota is used up; see Retry-After.",
     500: "A fault of the server.",
     503: "Loading or starting; see Retry-After.",
     504: "The time allowed ran out.",
@@ -119,7 +121,11 @@ def describe() -> dict[str, Any]:
             "/tei/health": {"get": _page("Whether requests would be answered, as /readyz", "tei_health")},
             "/metrics": {"get": _page("Metrics in Prometheus' text format", "metrics", media_type="text/plain")},
         },
-        "components": {"schemas": schemas},
+        "components": {
+            "schemas": schemas,
+            "securitySchemes": {"key": {"type": "http", "scheme": "bearer", "description": "If the server has keys."}},
+        },
+        "security": [{"key": []}, {}],
     }
 
 

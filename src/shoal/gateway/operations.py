@@ -21,12 +21,14 @@ from shoal.errors import (
     UnsupportedOperation,
 )
 from shoal.gateway.ask import Answer, Ask, Surface, check, check_tokens, is_able, renamed
+from shoal.gateway.chunks import estimated_tokens
 from shoal.gateway.demand import Demands
 from shoal.gateway.directory import Directory, Served
 from shoal.gateway.dispatch import Dispatch
 from shoal.gateway.formats import MEDIA_TYPES, Format, reply_format, request_format
 from shoal.gateway.http import ClientGone, Receive, Scope, Send, error_headers, read_body, send_reply, timeout_s
 from shoal.gateway.items import Items, split_documents, split_items
+from shoal.gateway.keys import ANYBODY, Access, Caller
 from shoal.gateway.measures import CLIENT_GONE, Measures
 from shoal.settings import GatewaySettings
 from shoal.telemetry.logs import where
@@ -54,9 +56,11 @@ class Operations:
         demands: Demands,
         dispatch: Dispatch,
         measures: Measures,
+        access: Access,
         gateway_id: str,
     ) -> None:
         self.settings = settings
+        self.access = access
         self.directory = directory
         self.demands = demands
         self.dispatch = dispatch
@@ -75,7 +79,7 @@ class Operations:
         shown = sent.decode()
         return shown, f"{shown}-{own}"
 
-    async def find(self, model: str | None, limit_s: float) -> Served:
+    async def find(self, model: str | None, limit_s: float, caller: Caller) -> Served:
         """The model to ask; wakes a worker if none has it loaded, waits a little if none is there.
 
         Raises:
@@ -88,12 +92,13 @@ class Operations:
                 "The field model is missing.", param="model", hint=f"Served here: {served or 'none yet'}."
             )
         found = await self.directory.find_soon(model, limit_s)
+        caller.need_model(found.card.id)
         if failure := self.directory.failure(found.card.id):
             raise failure
         self.demands.want(found)
         return found
 
-    def only(self, options: Options) -> str:
+    def only(self, options: Options, caller: Caller) -> str:
         """The only model served that does what a request asks for which names none.
 
         Raises:
@@ -103,7 +108,7 @@ class Operations:
         cards = [served.card for served in self.directory.models]
         if not cards:
             raise NotReady("No worker has announced itself yet.", retry_after_s=2.0)
-        able = [card.id for card in cards if is_able(options, card)]
+        able = [card.id for card in cards if is_able(options, card) and caller.may_use(card.id)]
         if len(able) == 1:
             return able[0]
         what = (
@@ -128,9 +133,11 @@ class Operation:
         try:
             status, body, headers = await run.answer(receive)
         except ClientGone:
-            self._operations.measures.fail(self._surface.route, run.model, CLIENT_GONE)
+            self._operations.measures.fail(self._surface.route, run.model, CLIENT_GONE, run.caller.tenant_class)
             run.log(499)
             return
+        finally:
+            run.leave()
         headers.append((b"x-request-id", run.request_id.encode()))
         await send_reply(send, status, MEDIA_TYPES[run.reply_format], body, headers)
         run.log(status)
@@ -142,6 +149,9 @@ class _Run:
     def __init__(self, operations: Operations, surface: Surface, scope: Scope) -> None:
         self.started_at = time.perf_counter()
         self.model = ""
+        self.caller = ANYBODY
+        self._scope = scope
+        self._has_entered = False
         self._has_read = False
         self._operations = operations
         self._surface = surface
@@ -167,29 +177,34 @@ class _Run:
         except Exception as error:
             _log.error("request %s failed unexpectedly: %s", self.request_id, where(error))
             return self._fail(InternalError("A fault of the server.", hint=f"Report request {self.request_id}."))
-        self._operations.measures.succeed(self._surface.route, answer)
+        self.caller.settle(answer.num_tokens)
+        self._operations.measures.succeed(self._surface.route, answer, self.caller.tenant_class)
         return 200, body, _headers(answer)
 
     async def _run(self, receive: Receive) -> Answer:
         operations, settings, headers = self._operations, self._operations.settings, self._headers
+        self._enter()
         if self._method != "POST":
             raise MethodNotAllowed(f"{self._surface.route} takes POST, not {self._method}.")
         body_format = request_format(headers.get(b"content-type", b""), self._surface.formats)
         self.reply_format = self._choose_reply_format(body_format)
         limit_s = timeout_s(headers, settings.timeout_s)
-        body = await read_body(headers, receive, settings.max_body_bytes, limit_s)
+        body = await read_body(headers, receive, settings.max_body_bytes, min(limit_s, settings.body_timeout_s))
         self._has_read = True
         ask = self._surface.read(body, body_format, self.reply_format)
+        self.caller.need(operation_of(ask.options))
         model = ask.model or self._model_in_path
         if not model and ask.may_omit_model:
-            model = operations.only(ask.options)
-        served = await operations.find(model, limit_s - (time.perf_counter() - self.started_at))
+            model = operations.only(ask.options, self.caller)
+        served = await operations.find(model, limit_s - (time.perf_counter() - self.started_at), self.caller)
         self.model = served.card.id
         options = check(ask, served.card)
         try:
             split = split_documents if ask.are_documents else split_items
             items = split(ask.input, body_format, max_items=settings.max_items, max_item_bytes=settings.max_item_bytes)
             check_tokens(items, ask.input_tokenizer, served.card)
+            if self.caller.counts_tokens:
+                self.caller.charge(sum(estimated_tokens(len(item), served.card.max_length) for item in items.raw))
             replies = await operations.dispatch.run(
                 ask,
                 options,
@@ -203,6 +218,23 @@ class _Run:
         except ShoalError as error:
             raise (error if ask.field == "input" else renamed(error, ask.field)) from error.__cause__
         return self._add_up(ask, served, replies, items)
+
+    def _enter(self) -> None:
+        """Find out who asks, before anything of the body is read.
+
+        Raises:
+            Unauthorized: nobody who may ask.
+            QuotaExceeded: somebody who may not ask now.
+        """
+        self.caller = self._operations.access.identify(self._headers)
+        self._scope["shoal.tenant"] = self.caller.tenant
+        self.caller.enter()
+        self._has_entered = True
+
+    def leave(self) -> None:
+        """The request is over, however it went."""
+        if self._has_entered:
+            self.caller.leave()
 
     def _choose_reply_format(self, body_format: Format) -> Format:
         if len(self._surface.formats) == 1:
@@ -224,7 +256,9 @@ class _Run:
         )
 
     def _fail(self, error: ShoalError) -> tuple[int, bytes, list[tuple[bytes, bytes]]]:
-        self._operations.measures.fail(self._surface.route, self.model, error.code)
+        self._operations.measures.fail(self._surface.route, self.model, error.code, self.caller.tenant_class)
+        if not isinstance(error, DeadlineExceeded):  # of that one, much may have been run
+            self.caller.settle(0)
         headers = error_headers(error)
         if isinstance(error, MethodNotAllowed):
             headers.append((b"allow", b"POST"))

@@ -19,9 +19,11 @@ from shoal.errors import InternalError, MethodNotAllowed, NotReady, ShoalError, 
 from shoal.gateway.ask import Surface
 from shoal.gateway.directory import Directory, Served
 from shoal.gateway.http import Receive, Scope, Send, error_headers, send_reply
+from shoal.gateway.keys import Access, Caller
 from shoal.gateway.measures import Measures
 from shoal.gateway.openapi import describe
 from shoal.gateway.surfaces.tei import info
+from shoal.settings import GatewaySettings
 from shoal.telemetry.logs import where
 from shoal.telemetry.metrics import CONTENT_TYPE
 
@@ -39,10 +41,18 @@ class Pages:
     """
 
     def __init__(
-        self, directory: Directory, measures: Measures, is_ready: Callable[[], bool], speaker: Callable[[str], Surface]
+        self,
+        directory: Directory,
+        measures: Measures,
+        access: Access,
+        settings: GatewaySettings,
+        is_ready: Callable[[], bool],
+        speaker: Callable[[str], Surface],
     ) -> None:
         self._directory = directory
         self._measures = measures
+        self._access = access
+        self._settings = settings
         self._is_ready = is_ready
         self._speaker = speaker
         self._started_at = int(time.time())
@@ -93,11 +103,15 @@ class Pages:
         )
 
     async def _models(self, request: Request) -> Response:
-        models = [self._shown(served) for served in self._directory.models]
+        caller = self._caller(request, "models")
+        models = [self._shown(served) for served in self._directory.models if caller.may_use(served.card.id)]
         return _json({"object": "list", "data": models})
 
     async def _model(self, request: Request) -> Response:
-        return _json(self._shown(self._directory.find(request.path_params["name"])))
+        caller = self._caller(request, "models")
+        served = self._directory.find(request.path_params["name"])
+        caller.need_model(served.card.id)
+        return _json(self._shown(served))
 
     def _shown(self, served: Served) -> dict[str, Any]:
         state = (
@@ -119,24 +133,45 @@ class Pages:
         return _json({"status": "ready"})
 
     async def _tei_info(self, request: Request) -> Response:
+        caller = self._caller(request, "models")
         name = request.path_params.get("name")
-        models = self._directory.models
+        models = [served for served in self._directory.models if caller.may_use(served.card.id)]
         if name is None and len(models) != 1:
             raise UnsupportedOperation(
                 f"{len(models)} models are served here.",
                 hint=f"Use /tei/MODEL/info; served here: {self._directory.shown_names() or 'none yet'}.",
             )
         card = models[0].card if name is None else self._directory.find(name).card
+        caller.need_model(card.id)
         return _json(msgspec.to_builtins(info(card)))
 
     async def _metrics(self, request: Request) -> Response:
+        if not self._settings.open_metrics:
+            self._caller(request, "metrics")
         return Response(self._measures.metrics.page(), headers={"content-type": CONTENT_TYPE})
 
     async def _openapi(self, request: Request) -> Response:
+        self._need_for_docs(request)
         return Response(_description(), media_type="application/json")
 
     async def _docs(self, request: Request) -> Response:
+        self._need_for_docs(request)
         return Response(_docs_page(), media_type="text/html")
+
+    def _need_for_docs(self, request: Request) -> None:
+        if not self._settings.open_docs:
+            self._caller(request, "models")
+
+    def _caller(self, request: Request, scope: str) -> Caller:
+        """Who asks for a page.
+
+        Raises:
+            Unauthorized: nobody who may.
+            Forbidden: somebody without this scope.
+        """
+        caller = self._access.identify(dict(request.scope["headers"]))
+        caller.need(scope)
+        return caller
 
 
 def _json(content: dict[str, Any]) -> Response:

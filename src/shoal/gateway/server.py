@@ -56,7 +56,7 @@ class Server:
         """Bind and accept; returns the port.
 
         Raises:
-            InvalidRequest: the address is open to others and `allow_open` is not set.
+            InvalidRequest: the address is open to others, without keys, and `allow_open` is not set.
             OSError: the address cannot be had; names it.
         """
         refuse_open_host(self._settings)
@@ -91,14 +91,14 @@ def refuse_open_host(settings: GatewaySettings) -> None:
     """Refuse to serve others by accident.
 
     Raises:
-        InvalidRequest: the host is no loopback address and `allow_open` is not set.
+        InvalidRequest: the host is no loopback address, there are no keys, and `allow_open` is not set.
     """
-    if settings.allow_open or _is_loopback(settings.host):
+    if settings.allow_open or settings.keys_file or _is_loopback(settings.host):
         return
     raise InvalidRequest(
-        f"host is {settings.host!r}, and Shoal has no authentication yet: anybody who reaches it could use it.",
+        f"host is {settings.host!r}, and there are no API keys: anybody who reaches it could use it.",
         param="host",
-        hint="Listen on loopback behind an authenticating proxy, or set --allow-open (SHOAL_ALLOW_OPEN=true).",
+        hint="Make keys with `shoal keys create` and pass --keys-file, or set --allow-open (SHOAL_ALLOW_OPEN=true).",
     )
 
 
