@@ -25,6 +25,7 @@ __all__ = [
     "Lane",
     "LoadedModel",
     "ModelCard",
+    "MultiVectorRows",
     "Operation",
     "Options",
     "Output",
@@ -54,8 +55,9 @@ Operation = Literal["embed", "rerank", "classify"]
 Output = Literal["dense", "sparse", "multivector"]
 """What embedding returns: a vector, weights of some words of the vocabulary, or a vector a token."""
 
-RerankMethod = Literal["", "cross_encoder", "cosine"]
-"""How a model ranks: it reads query and document together, or embeds them apart and compares; "" = it does not."""
+RerankMethod = Literal["", "cross_encoder", "cosine", "maxsim"]
+"""How a model ranks: it reads query and document together, or embeds them apart and compares their vectors, one a text
+or one a token; "" = it does not."""
 
 Priority = Literal["interactive", "default", "bulk"]
 """Which lane a chunk waits in."""
@@ -96,12 +98,13 @@ class EmbedOptions(msgspec.Struct, frozen=True, array_like=True, tag="embed"):
         truncation_side: which end of a long text is dropped; None = the tokenizer's own.
         prompt_name: one of the model's own prompts, put in front of each text.
         prompt: literal text put in front of each text; excludes `prompt_name`.
-        dtype: how numbers of dense vectors are stored in the reply.
+        dtype: how numbers of dense and multivector outputs are stored in the reply.
         outputs: what is returned, each once.
         input_type: what the texts are, for models that treat queries and documents differently.
         top_k: keep so many of the largest weights of a sparse vector.
         threshold: keep the weights of a sparse vector that are larger.
         also_dtypes: dense vectors once more in each of these, as further outputs behind `outputs`.
+        pool_factor: merge the vectors of a document's tokens into about one for so many; None = as the model declares.
     """
 
     dimensions: int | None = None
@@ -116,6 +119,7 @@ class EmbedOptions(msgspec.Struct, frozen=True, array_like=True, tag="embed"):
     top_k: int | None = None
     threshold: float = 0.0
     also_dtypes: tuple[DType, ...] = ()
+    pool_factor: float | None = None
 
 
 class RerankOptions(msgspec.Struct, frozen=True, array_like=True, tag="rerank"):
@@ -174,6 +178,7 @@ class Render(msgspec.Struct, frozen=True, array_like=True):
 
     Results, by what they are:
         dense: json a list of numbers, base64 and raw the row's bytes.
+        multivector: json a list of such lists, base64 `{"shape":[rows,dimensions],"data":".."}`, raw the rows' bytes.
         sparse: json `{"indices":[..],"values":[..]}`, entries `[{"index":..,"value":..},..]`; raw all int32 indices of
             the chunk, then all float32 values.
         scores: raw float32.
@@ -253,7 +258,7 @@ class Rendered(msgspec.Struct, frozen=True, array_like=True):
         body: the rendered items (see `Render`).
         dimensions: numbers a vector.
         scales: for int8 and binary, what decodes each vector; else empty.
-        lengths: of ragged outputs rendered raw, entries an item; else empty.
+        lengths: of ragged outputs, entries or vectors an item; else empty.
     """
 
     body: bytes
@@ -301,6 +306,7 @@ class ModelCard(msgspec.Struct, frozen=True, omit_defaults=True):
         outputs: what embedding can return.
         labels: what classifying can return.
         rerank_method: how it ranks.
+        multivector_dimensions: numbers a token's vector; 0 = it has none.
     """
 
     id: str
@@ -317,6 +323,7 @@ class ModelCard(msgspec.Struct, frozen=True, omit_defaults=True):
     outputs: tuple[Output, ...] = ("dense",)
     labels: tuple[str, ...] = ()
     rerank_method: RerankMethod = ""
+    multivector_dimensions: int = 0
 
 
 class LoadedModel(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -395,6 +402,22 @@ class SparseRows(msgspec.Struct):
     values: bytes
 
 
+class MultiVectorRows(msgspec.Struct):
+    """Vectors of tokens, those of one text after those of another; numbers are stored as `EmbedReply.dtype` says.
+
+    Attributes:
+        lengths: vectors a text.
+        dimensions: numbers a vector; for binary, bits.
+        data: the matrix [sum of lengths, dimensions], row-major, little-endian.
+        scales: for int8 and binary, a number a vector.
+    """
+
+    lengths: list[int]
+    dimensions: int
+    data: bytes
+    scales: list[float] = []
+
+
 class EmbedReply(msgspec.Struct, omit_defaults=True):
     """The native reply of /v1/embed in MessagePack: one matrix, not a list of lists.
 
@@ -405,7 +428,7 @@ class EmbedReply(msgspec.Struct, omit_defaults=True):
             Without a dense output, shape is (0, 0).
         scales: for int8 and binary, a number a row.
         times: `queue_ms`, `tokenize_ms`, `batch_ms`, `inference_ms`, `total_ms`.
-        sparse: the sparse vectors, if asked for.
+        sparse, multivector: those vectors, if asked for.
     """
 
     model: str
@@ -419,6 +442,7 @@ class EmbedReply(msgspec.Struct, omit_defaults=True):
     request_id: str = ""
     profile: str = ""
     sparse: SparseRows | None = None
+    multivector: MultiVectorRows | None = None
 
 
 class RankedDocument(msgspec.Struct):

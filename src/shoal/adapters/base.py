@@ -15,7 +15,17 @@ import numpy.typing as npt
 from shoal.runtimes.base import Arrays, Features
 from shoal.types import Options
 
-__all__ = ["Adapter", "Finished", "Labels", "Prepared", "Scores", "SparseVectors", "Vectors", "runs_by_item"]
+__all__ = [
+    "Adapter",
+    "Finished",
+    "Labels",
+    "MultiVectors",
+    "Prepared",
+    "Scores",
+    "SparseVectors",
+    "Vectors",
+    "runs_by_item",
+]
 
 
 class Prepared(msgspec.Struct, frozen=True):
@@ -28,6 +38,8 @@ class Prepared(msgspec.Struct, frozen=True):
         token_type_ids: int32 [num_tokens], None = all zero.
         is_shared: whether it belongs to no item of its own, as the query to which documents are compared.
         continues: whether it belongs to the same item as the run before it; else it is the first run of the next item.
+        kept: bool [num_tokens], the tokens that have a row in the output multivector; None = none of them.
+        num_keys: how many leading tokens the others look at; 0 = all.
     """
 
     token_ids: npt.NDArray[np.int32]
@@ -36,6 +48,8 @@ class Prepared(msgspec.Struct, frozen=True):
     token_type_ids: npt.NDArray[np.int32] | None = None
     is_shared: bool = False
     continues: bool = False
+    kept: npt.NDArray[np.bool_] | None = None
+    num_keys: int = 0
 
     @property
     def cost(self) -> int:
@@ -84,6 +98,18 @@ class SparseVectors(msgspec.Struct, frozen=True):
     values: npt.NDArray[np.float32]
 
 
+class MultiVectors(msgspec.Struct, frozen=True):
+    """Finished vectors of the tokens of some items, one after another.
+
+    Attributes:
+        lengths: int32 [num_items], vectors of each.
+        vectors: all of them.
+    """
+
+    lengths: npt.NDArray[np.int32]
+    vectors: Vectors
+
+
 class Scores(msgspec.Struct, frozen=True):
     """float32 [num_items]: how relevant each is."""
 
@@ -96,7 +122,7 @@ class Labels(msgspec.Struct, frozen=True):
     ranked: list[list[tuple[str, float]]]
 
 
-Finished = Vectors | SparseVectors | Scores | Labels
+Finished = Vectors | SparseVectors | MultiVectors | Scores | Labels
 
 
 class Adapter(Protocol):

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from shoal.adapters.base import Finished, Prepared
 from shoal.adapters.classifying import Classifying
@@ -48,17 +49,29 @@ class TextAdapter:
         return prepared
 
     def collate(self, items: Sequence[Prepared]) -> Features:
-        types = None
-        if any(item.token_type_ids is not None for item in items):
-            given = [(item.token_ids, item.token_type_ids) for item in items]
-            types = np.concatenate([np.zeros_like(ids) if own is None else own for ids, own in given])
         return Features(
             token_ids=np.concatenate([item.token_ids for item in items]),
-            lengths=np.array([item.token_ids.shape[0] for item in items], np.int32),
+            lengths=np.array([item.cost for item in items], np.int32),
             pool_from=np.array([item.pool_from for item in items], np.int32),
-            token_type_ids=types,
+            token_type_ids=_joined(items, [item.token_type_ids for item in items], np.int32),
+            kept=_joined(items, [item.kept for item in items], np.bool_),
+            num_keys=_num_keys(items),
         )
 
     def finish(self, raw: Arrays, options: Options, runs: Sequence[Prepared] = ()) -> tuple[Finished, ...]:
         finished: tuple[Finished, ...] = self._operations[type(options)].finish(raw, options, runs)
         return finished
+
+
+def _joined(items: Sequence[Prepared], parts: Sequence[npt.NDArray[Any] | None], dtype: Any) -> Any:
+    """What the items have for their tokens, zeros where one has nothing; None if none has."""
+    if all(part is None for part in parts):
+        return None
+    pairs = zip(items, parts, strict=True)
+    return np.concatenate([np.zeros(item.cost, dtype) if part is None else part for item, part in pairs])
+
+
+def _num_keys(items: Sequence[Prepared]) -> npt.NDArray[np.int32] | None:
+    if not any(item.num_keys for item in items):
+        return None
+    return np.array([item.num_keys or item.cost for item in items], np.int32)

@@ -11,13 +11,18 @@ from shoal.types import ModelCard, Operation, Output, RerankMethod
 __all__ = [
     "Classifier",
     "Dense",
+    "Expansion",
     "HeadLayer",
     "ModelSpec",
     "Module",
+    "MultiVector",
     "Normalize",
     "Pooling",
     "PoolingMode",
+    "Side",
     "Sparse",
+    "TokenMerging",
+    "TokenWeights",
     "Tokenization",
 ]
 
@@ -36,13 +41,21 @@ class Pooling(msgspec.Struct, frozen=True, tag="pooling"):
 
 
 class Dense(msgspec.Struct, frozen=True, tag="dense"):
-    """y = activation(x W^T + b); the weights are `linear.weight` and `linear.bias` in `weights_file`."""
+    """y = activation(x W^T + b).
+
+    Attributes:
+        weights_file: absolute path of the tensors, `linear.weight` and `linear.bias` as a rule.
+        name: what stands before the dot; "" = they are called `weight` and `bias`.
+        is_alone: whether the file holds nothing else.
+    """
 
     weights_file: str
     in_features: int
     out_features: int
     activation: Literal["identity", "tanh", "relu", "gelu", "sigmoid"]
     has_bias: bool = True
+    name: str = "linear"
+    is_alone: bool = True
 
 
 class Normalize(msgspec.Struct, frozen=True, tag="normalize"):
@@ -94,7 +107,7 @@ class Classifier(msgspec.Struct, frozen=True):
     pooling: PoolingMode = "cls"
 
 
-class Sparse(msgspec.Struct, frozen=True):
+class Sparse(msgspec.Struct, frozen=True, tag="splade"):
     """A weight for each word of the vocabulary: log(1 + relu(logit)), pooled over all of a text's tokens (SPLADE).
 
     Attributes:
@@ -112,6 +125,93 @@ class Sparse(msgspec.Struct, frozen=True):
     num_logarithms: int = 1
 
 
+class TokenWeights(msgspec.Struct, frozen=True, tag="token_weights"):
+    """A weight for each of a text's own tokens: relu(state W^T + b), the largest one of a token that comes twice.
+
+    Attributes:
+        layer: to one number a token.
+        excluded_ids: tokens that have none.
+    """
+
+    layer: Dense
+    excluded_ids: tuple[int, ...] = ()
+
+
+class Expansion(msgspec.Struct, frozen=True):
+    """Tokens put behind a short query, whose vectors count like those of its own.
+
+    Attributes:
+        length: tokens that the query has then, special tokens included.
+        token_id: what they are.
+        is_attended: whether other tokens look at them; they look at the query's own in any case.
+    """
+
+    length: int
+    token_id: int
+    is_attended: bool = False
+
+
+class Side(msgspec.Struct, frozen=True):
+    """How queries, or documents, become vectors of tokens.
+
+    Attributes:
+        max_length: tokens, special tokens and prompt included.
+        expansion: of short texts.
+        skipped_ids: tokens that give no vector.
+        num_skipped: leading tokens that give no vector.
+    """
+
+    max_length: int
+    expansion: Expansion | None = None
+    skipped_ids: tuple[int, ...] = ()
+    num_skipped: int = 0
+
+
+class TokenMerging(msgspec.Struct, frozen=True):
+    """Vectors of one text merged by likeness, into about one for `factor` (sentence-transformers' token pooling).
+
+    Attributes:
+        num_protected: leading vectors that stay as they are.
+        normalizes: whether the means are made unit length.
+        merges_queries, merges_documents: whose.
+    """
+
+    factor: float
+    num_protected: int = 1
+    normalizes: bool = True
+    merges_queries: bool = False
+    merges_documents: bool = True
+
+
+class MultiVector(msgspec.Struct, frozen=True):
+    """A vector for each token that counts, compared by MaxSim: for each vector of a query the best of a document's.
+
+    Attributes:
+        modules: what follows the encoder, over each token's state, in order.
+        dimensions: numbers a vector.
+        query, document: the two sides.
+        scoring: whether a score is the sum over the query's vectors, or their mean.
+        merging: what the model's own modules merge.
+    """
+
+    modules: tuple[Dense | Normalize, ...]
+    dimensions: int
+    query: Side
+    document: Side
+    scoring: Literal["sum", "mean"] = "sum"
+    merging: TokenMerging | None = None
+
+    @property
+    def is_normalized(self) -> bool:
+        return bool(self.modules) and isinstance(self.modules[-1], Normalize)
+
+    @property
+    def hides_expansion(self) -> bool:
+        """Whether some tokens are not looked at."""
+        expansions = [side.expansion for side in (self.query, self.document)]
+        return any(expansion is not None and not expansion.is_attended for expansion in expansions)
+
+
 class Tokenization(msgspec.Struct, frozen=True):
     """How texts become ids: everything that the model's own tokenizer would do, and nothing else.
 
@@ -124,6 +224,7 @@ class Tokenization(msgspec.Struct, frozen=True):
         parts: sections of tokenizer.json to put in the place of its own, because the reference builds them from
             tokenizer_config.json instead (`normalizer`, `pre_tokenizer`, `post_processor`, `added_tokens`) or because
             they are not wanted (`truncation`, `padding`).
+        markers: tokens of the vocabulary that are put in front of texts: each is made one token, if it would be split.
     """
 
     file: str
@@ -132,6 +233,7 @@ class Tokenization(msgspec.Struct, frozen=True):
     truncation_side: Literal["left", "right"] = "right"
     has_types: bool = False
     parts: dict[str, Any] = {}
+    markers: tuple[str, ...] = ()
 
 
 class ModelSpec(msgspec.Struct, frozen=True):
@@ -146,7 +248,7 @@ class ModelSpec(msgspec.Struct, frozen=True):
         weights_prefix: what stands before the encoder's own tensor names (`bert.`), "" for none.
         modules: what follows the encoder for a dense vector, in order; the first is a Pooling. () = it gives none.
         dimensions: numbers a dense vector after all modules.
-        sparse, classifier: further heads.
+        sparse, classifier, multivector: further heads.
         is_normalized: whether the last module is Normalize.
     """
 
@@ -167,13 +269,18 @@ class ModelSpec(msgspec.Struct, frozen=True):
     source: str = ""
     licence: str = ""
     vocabulary_size: int = 0
-    sparse: Sparse | None = None
+    sparse: Sparse | TokenWeights | None = None
     classifier: Classifier | None = None
+    multivector: MultiVector | None = None
 
     @property
     def outputs(self) -> tuple[Output, ...]:
         """What embedding can return."""
-        has: dict[Output, bool] = {"dense": bool(self.modules), "sparse": self.sparse is not None}
+        has: dict[Output, bool] = {
+            "dense": bool(self.modules),
+            "sparse": self.sparse is not None,
+            "multivector": self.multivector is not None,
+        }
         return tuple(output for output, is_there in has.items() if is_there)
 
     @property
@@ -191,6 +298,8 @@ class ModelSpec(msgspec.Struct, frozen=True):
         """How the model ranks."""
         if self.classifier is not None and self.classifier.is_ranker:
             return "cross_encoder"
+        if self.multivector is not None:
+            return "maxsim"
         return "cosine" if self.modules else ""
 
     @property
@@ -215,4 +324,5 @@ class ModelSpec(msgspec.Struct, frozen=True):
             outputs=self.outputs,
             labels=() if self.classifier is None else self.classifier.labels,
             rerank_method=self.rerank_method,
+            multivector_dimensions=0 if self.multivector is None else self.multivector.dimensions,
         )

@@ -22,6 +22,7 @@ Arrays = dict[str, npt.NDArray[Any]]
 - `dense`: float32 [num_items, dimensions], pooled, all modules applied.
 - `logits`: float32 [num_items, num_labels].
 - `sparse.indices`: int32, `sparse.values`: float32, the weights above zero of one item after another, ascending.
+- `multivector.rows`: float32 [number of kept tokens, dimensions], all modules applied, in the order of the tokens.
 
 A name with a dot is a part of a ragged output, which has `<output>.lengths`, int32 [num_items], besides.
 """
@@ -35,12 +36,16 @@ class Features(msgspec.Struct, frozen=True):
         lengths: int32 [num_items], their sum is total_tokens, each at least 1.
         pool_from: int32 [num_items], how many leading tokens pooling leaves out (a prompt); zeros as a rule.
         token_type_ids: int32 [total_tokens], or None for all zero.
+        kept: bool [total_tokens], the tokens that have a row in the output multivector, or None for none.
+        num_keys: int32 [num_items], how many leading tokens of each item are looked at, or None for all.
     """
 
     token_ids: npt.NDArray[np.int32]
     lengths: npt.NDArray[np.int32]
     pool_from: npt.NDArray[np.int32]
     token_type_ids: npt.NDArray[np.int32] | None = None
+    kept: npt.NDArray[np.bool_] | None = None
+    num_keys: npt.NDArray[np.int32] | None = None
 
     @property
     def num_tokens(self) -> int:

@@ -139,13 +139,8 @@ class HostLink:
 
     def run(self, session: str, features: Features) -> asyncio.Future[tuple[Arrays, float]]:
         """Run a batch: outputs as views of the received bytes, and the seconds it took on the device."""
-        arrays: Arrays = {
-            "token_ids": features.token_ids,
-            "lengths": features.lengths,
-            "pool_from": features.pool_from,
-        }
-        if features.token_type_ids is not None:
-            arrays["token_type_ids"] = features.token_type_ids
+        fields = {name: getattr(features, name) for name in features.__struct_fields__}
+        arrays: Arrays = {name: array for name, array in fields.items() if array is not None}
         return self._order(Run(self._take_id(), session), arrays)
 
     def unload(self, session: str) -> asyncio.Future[None]:

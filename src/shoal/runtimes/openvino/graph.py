@@ -12,12 +12,12 @@ from typing import Any
 import msgspec
 import openvino as ov
 
-from shoal.catalog.spec import ModelSpec
+from shoal.catalog.spec import ModelSpec, Sparse, TokenWeights
 from shoal.errors import ModelRefused
 from shoal.runtimes.openvino.heads import classify, vocabulary_logits
 from shoal.runtimes.openvino.inputs import Inputs
 from shoal.runtimes.openvino.layers import Node
-from shoal.runtimes.openvino.pooling import apply_modules
+from shoal.runtimes.openvino.pooling import apply_modules, transform
 from shoal.runtimes.openvino.weights import Weights, open_weights
 
 __all__ = ["FAMILIES", "Family", "Graph", "build_graph"]
@@ -88,7 +88,8 @@ class Graph(msgspec.Struct, frozen=True):
 
     Attributes:
         model: the openvino model; inputs as in `inputs.Inputs`, outputs float32 and those that the spec has heads for:
-            `dense` [rows, slots, dimensions], `logits` [rows, slots, labels], `sparse` [rows, width, vocabulary].
+            `dense` [rows, slots, dimensions], `logits` [rows, slots, labels], `multivector` [rows, width, dimensions],
+            `sparse` [rows, width, vocabulary] (logits) or [rows, width, 1] (weights).
         input_names: those that it declares.
         padding_id: what positions skip, see `inputs.Inputs.positions`.
         weight_bytes: of all weights, as float32.
@@ -112,13 +113,17 @@ def build_graph(spec: ModelSpec) -> Graph:
             f"{spec.directory}/config.json: the openvino runtime has no graph for family {spec.family!r}.",
             hint=f"It has: {', '.join(sorted(FAMILIES))}.",
         )
-    weights, inputs = open_weights(spec.weights), Inputs(spec.tokenization.max_length)
+    weights = open_weights(spec.weights)
+    hides_tokens = spec.multivector is not None and spec.multivector.hides_expansion
+    inputs = Inputs(spec.tokenization.max_length, hides_tokens=hides_tokens)
     encoder_weights = weights.under(spec.weights_prefix)
     try:
         states = _encoder(family)(spec.config, encoder_weights, inputs)
         hidden = spec.config[family.hidden]
     except KeyError as error:
         raise ModelRefused(f"{spec.directory}/config.json lacks {error}.") from error
+    if inputs.blind:
+        raise ModelRefused(f"{spec.directory}: {spec.family} cannot hide the expansion of queries in windows.")
     outputs = _outputs(spec, states, hidden, weights, inputs)
     encoder_weights.refuse_unused(family.ignored)
     for name, output in outputs.items():
@@ -133,8 +138,12 @@ def _outputs(spec: ModelSpec, states: Node, hidden: int, weights: Weights, input
         outputs["dense"] = apply_modules(states, hidden, spec.modules, spec.directory, inputs)
     if spec.classifier is not None:
         outputs["logits"] = classify(states, hidden, spec.classifier, weights, inputs)
-    if spec.sparse is not None:
+    if isinstance(spec.sparse, Sparse):
         outputs["sparse"] = vocabulary_logits(states, hidden, spec.config["vocab_size"], spec.sparse, weights)
+    if isinstance(spec.sparse, TokenWeights):
+        outputs["sparse"] = transform(states, hidden, [spec.sparse.layer], spec.directory)
+    if spec.multivector is not None:
+        outputs["multivector"] = transform(states, hidden, spec.multivector.modules, spec.directory)
     return outputs
 
 

@@ -20,14 +20,18 @@ class Inputs:
 
     Attributes:
         max_length: tokens of the longest text that may come.
+        hides_tokens: whether some tokens are looked at by none (see `Features.num_keys`).
         parameters: those asked for, by name.
         padding_id: set by `positions`: the id that positions skip; None = they count every token.
+        blind: reaches of masks in which a token may see nothing, and for which nobody asked `sees`.
     """
 
-    def __init__(self, max_length: int) -> None:
+    def __init__(self, max_length: int, *, hides_tokens: bool = False) -> None:
         self.max_length = max_length
+        self.hides_tokens = hides_tokens
         self.parameters: dict[str, Node] = {}
         self.padding_id: int | None = None
+        self.blind: set[int] = set()
 
     def _parameter(self, name: str, num_axes: int = 2) -> Node:
         if name not in self.parameters:
@@ -62,6 +66,11 @@ class Inputs:
         return self._parameter("pooled_segments")
 
     @property
+    def key_segments(self) -> Node:
+        """[rows, width]: as `segments`, but -2 for tokens that none looks at."""
+        return self._parameter("key_segments") if self.hides_tokens else self.segments
+
+    @property
     def slots(self) -> Node:
         """[slots]: 0, 1, 2, ..., one for each text that a row may hold."""
         return self._parameter("slots", 1)
@@ -91,20 +100,41 @@ class Inputs:
             is_causal: a token looks at none behind it in its text.
             reach: the largest distance that a token looks; None = its whole text.
         """
-        rows, columns = _pairs(self.segments)
+        looks = self._looks(is_causal, reach)
+        zero, minus_infinity = constant(0, np.float32), constant(-np.inf, np.float32)
+        if self.hides_tokens and reach is not None:
+            # A token whose window holds none to look at: its row must not be empty, `sees` takes it out.
+            self.blind.add(reach)
+            looks = ops.logical_or(looks, ops.logical_not(_any(looks)))
+        return ops.unsqueeze(ops.select(looks, zero, minus_infinity), constant(1, np.int64))
+
+    def sees(self, *, reach: int | None) -> Node | None:
+        """float32 [rows, width, 1]: 1 for tokens that look at any, 0 for others; None if all do."""
+        if not self.hides_tokens or reach is None:
+            return None
+        self.blind.discard(reach)
+        return ops.convert(_any(self._looks(False, reach)), "f32")
+
+    def _looks(self, is_causal: bool, reach: int | None) -> Node:
+        """bool [rows, width, width]: whether a token looks at another."""
+        rows, columns = _pairs(self.segments, self.key_segments)
         looks = ops.equal(rows, columns)
         if is_causal or reach is not None:
             # Within a text the order in the row is the order in the text; padding has index 0 throughout.
-            rows, columns = _pairs(self.index)
+            rows, columns = _pairs(self.index, self.index)
             if is_causal:
                 looks = ops.logical_and(looks, ops.less_equal(columns, rows))
             if reach is not None:
                 distance = ops.absolute(ops.subtract(rows, columns))
                 looks = ops.logical_and(looks, ops.less_equal(distance, constant(reach, np.int32)))
-        zero, minus_infinity = constant(0, np.float32), constant(-np.inf, np.float32)
-        return ops.unsqueeze(ops.select(looks, zero, minus_infinity), constant(1, np.int64))
+        return looks
 
 
-def _pairs(x: Node) -> tuple[Node, Node]:
-    """[rows, width] as a column and as a row of [rows, width, width]."""
-    return ops.unsqueeze(x, constant(2, np.int64)), ops.unsqueeze(x, constant(1, np.int64))
+def _pairs(rows: Node, columns: Node) -> tuple[Node, Node]:
+    """Two of [rows, width] as a column and as a row of [rows, width, width]."""
+    return ops.unsqueeze(rows, constant(2, np.int64)), ops.unsqueeze(columns, constant(1, np.int64))
+
+
+def _any(looks: Node) -> Node:
+    """bool [rows, width, 1]"""
+    return ops.reduce_logical_or(looks, constant([2], np.int64), True)

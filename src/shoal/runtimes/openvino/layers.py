@@ -43,10 +43,11 @@ def constant(values: npt.ArrayLike, dtype: Any = None) -> Node:
 
 
 def linear(x: Node, weights: Weights, name: str, out_features: int, in_features: int, *, has_bias: bool = True) -> Node:
-    """x W^T + b, with W `name.weight` [out_features, in_features] and b `name.bias`."""
-    weight = weights.take(f"{name}.weight", (out_features, in_features))
+    """x W^T + b, with W `name.weight` [out_features, in_features] and b `name.bias`; "" for a name is no name."""
+    name = name and f"{name}."
+    weight = weights.take(f"{name}weight", (out_features, in_features))
     y = ops.matmul(x, constant(weight), False, True)
-    return ops.add(y, constant(weights.take(f"{name}.bias", (out_features,)))) if has_bias else y
+    return ops.add(y, constant(weights.take(f"{name}bias", (out_features,)))) if has_bias else y
 
 
 def layer_norm(x: Node, weights: Weights, name: str, size: int, epsilon: float, *, has_bias: bool = True) -> Node:

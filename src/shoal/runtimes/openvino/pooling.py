@@ -6,7 +6,7 @@ something meaningless in the slots that a row does not fill.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +19,7 @@ from shoal.runtimes.openvino.inputs import Inputs
 from shoal.runtimes.openvino.layers import Node, constant
 from shoal.runtimes.openvino.weights import open_weights
 
-__all__ = ["apply_modules"]
+__all__ = ["apply_modules", "dense", "pool", "transform"]
 
 _NO_INDEX = 1 << 22
 """Behind every token; exact in float32 too, in which the library may compare integers."""
@@ -34,10 +34,18 @@ def apply_modules(states: Node, hidden: int, modules: tuple[Module, ...], direct
     if not modules or not isinstance(modules[0], Pooling):
         raise ModelRefused(f"{directory}/modules.json: the module after the encoder must be a Pooling.")
     x = pool(states, modules[0], inputs)
-    size = hidden * len(modules[0].modes)
-    for module in modules[1:]:
+    return transform(x, hidden * len(modules[0].modes), modules[1:], directory)
+
+
+def transform(x: Node, size: int, modules: Sequence[Module], directory: str) -> Node:
+    """Dense and Normalize over the last axis, which has `size` numbers.
+
+    Raises:
+        ModelRefused: a module is a Pooling, or a Dense does not fit or lacks its weights.
+    """
+    for module in modules:
         if isinstance(module, Dense):
-            x, size = _dense(x, size, module, directory), module.out_features
+            x, size = dense(x, size, module, directory), module.out_features
         elif isinstance(module, Normalize):
             x = _normalize(x)
         else:
@@ -138,13 +146,16 @@ _MODES: dict[str, Callable[[_Texts], Node]] = {
 }
 
 
-def _dense(x: Node, size: int, module: Dense, directory: str) -> Node:
+def dense(x: Node, size: int, module: Dense, directory: str) -> Node:
+    """One Dense; see `transform`."""
     file = str(Path(directory) / module.weights_file)
     if module.in_features != size:
         raise ModelRefused(f"{file}: in_features is {module.in_features}, but the module before gives {size}.")
     weights = open_weights([file])
-    y = layers.linear(x, weights, "linear", module.out_features, module.in_features, has_bias=module.has_bias)
-    weights.refuse_unused(())
+    sizes = module.out_features, module.in_features
+    y = layers.linear(x, weights, module.name, *sizes, has_bias=module.has_bias)
+    if module.is_alone:
+        weights.refuse_unused(())
     return layers.activation(y, module.activation, f"{file}: activation_function")
 
 

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from shoal.catalog.spec import Sparse
+from shoal.catalog.spec import Sparse, TokenWeights
 from shoal.errors import InvalidRequest
 from shoal.runtimes.base import Arrays, Features, SessionFacts
-from shoal.runtimes.openvino.outputs import Collector, Flat, Ragged
+from shoal.runtimes.openvino.outputs import collectors
 from shoal.runtimes.openvino.packing import Rows, num_slots, plan_rows
 
 __all__ = ["OpenVINOSession"]
@@ -37,7 +37,7 @@ class OpenVINOSession:
         padding_id: what positions skip, see `inputs.Inputs.positions`.
         max_length: tokens that a text may have.
         vocabulary_size: ids are below it.
-        sparse: how the graph's logits become sparse vectors, if it has such.
+        sparse: how the graph's output becomes sparse vectors, if it has such.
         facts: for those who ask; its outputs are those of the graph.
     """
 
@@ -48,7 +48,7 @@ class OpenVINOSession:
         padding_id: int | None,
         max_length: int,
         vocabulary_size: int,
-        sparse: Sparse | None,
+        sparse: Sparse | TokenWeights | None,
         facts: SessionFacts,
     ) -> None:
         self._request = compiled.create_infer_request()
@@ -59,7 +59,7 @@ class OpenVINOSession:
         self._max_length = max_length
         self._vocabulary_size = vocabulary_size
         self._sparse = sparse
-        if sparse is not None:
+        if isinstance(sparse, Sparse):
             self._run_tokens = min(self._run_tokens, _RUN_LOGITS // vocabulary_size)
         self._facts = facts
 
@@ -74,23 +74,17 @@ class OpenVINOSession:
             InvalidRequest: a text is longer than the model's positions, or an id is outside its vocabulary.
         """
         self._check(features)
-        collectors = self._collectors(features.num_items)
+        takers = collectors(self._facts.outputs, features, self._sparse)
         for rows in plan_rows(features.lengths.tolist(), self._run_tokens, self._width_cost):
             arrays = fill(features, rows, self._input_names, self._padding_id)
             outputs = self._request.infer(arrays, share_inputs=True, share_outputs=True)
-            for name, collector in collectors.items():
-                collector.take(outputs[name], rows, features.lengths)
-        return {name: array for collector in collectors.values() for name, array in collector.arrays().items()}
+            for name, taker in takers.items():
+                taker.take(outputs[name], rows, features.lengths)
+        return {name: array for taker in takers.values() for name, array in taker.arrays().items()}
 
     def close(self) -> None:
         """Free the model's memory."""
         del self._request
-
-    def _collectors(self, num_items: int) -> dict[str, Collector]:
-        return {
-            name: Ragged(self._sparse, num_items) if name == "sparse" and self._sparse else Flat(name, num_items)
-            for name in self._facts.outputs
-        }
 
     def _check(self, features: Features) -> None:
         if not features.num_items:
@@ -125,6 +119,12 @@ def fill(features: Features, rows: Rows, names: tuple[str, ...], padding_id: int
         is_pooled = index >= np.repeat(features.pool_from[rows.items], lengths)
         return spread(np.where(is_pooled, segments, -1), -1)
 
+    def key_segments() -> Ints:
+        if features.num_keys is None:
+            return spread(segments, -1)
+        is_key = index < np.repeat(features.num_keys[rows.items], lengths)
+        return spread(np.where(is_key, segments, -2), -1)
+
     def positions() -> Ints:
         return spread(index if padding_id is None else _counted(features.token_ids[source], lengths, padding_id))
 
@@ -133,6 +133,7 @@ def fill(features: Features, rows: Rows, names: tuple[str, ...], padding_id: int
         "token_type_ids": lambda: spread(0 if features.token_type_ids is None else features.token_type_ids[source]),
         "segments": lambda: spread(segments, -1),
         "pooled_segments": pooled_segments,
+        "key_segments": key_segments,
         "index": lambda: spread(index),
         "positions": positions,
         "slots": lambda: np.arange(num_slots(rows.width), dtype=np.int32),

@@ -36,7 +36,7 @@ class TorchRuntime:
         Raises:
             MemoryError: the weights do not fit on the device.
         """
-        if spec.sparse is not None or bool(spec.modules) == (spec.classifier is not None):
+        if spec.sparse or spec.multivector or bool(spec.modules) == (spec.classifier is not None):
             raise ModelRefused(
                 f"{spec.id} gives other outputs than dense vectors alone or labels alone, which torch serves.",
                 hint="Use the openvino runtime.",
