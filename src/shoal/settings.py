@@ -29,6 +29,7 @@ __all__ = [
     "from_environment",
     "hub_is_offline",
     "inherited_environment",
+    "named_secret",
     "parse",
     "state_directory",
 ]
@@ -330,6 +331,17 @@ def environment(*groups: Any) -> dict[str, str]:
 def inherited_environment() -> dict[str, str]:
     """A copy of this process's environment, to start a child with."""
     return dict(os.environ)
+
+
+def named_secret(variable: str) -> str:
+    """The value of a variable that the user names for us to find a secret in, so that none stands on a command line.
+
+    Raises:
+        ValueError: it is not set, or empty.
+    """
+    if not (value := os.environ.get(variable, "")):
+        raise ValueError(f"The variable {variable} is not set.")
+    return value
 
 
 def hub_is_offline() -> bool:

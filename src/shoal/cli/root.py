@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 import shoal
+from shoal.cli.bench import bench
 from shoal.cli.doctor import doctor
 from shoal.cli.embed import embed
 from shoal.cli.keys import keys
@@ -65,5 +66,5 @@ def version() -> None:
     click.echo(f"shoal {shoal.__version__}")
 
 
-for _command in (serve, embed, models, keys, doctor, gateway, worker, broker, version):
+for _command in (serve, embed, models, bench, keys, doctor, gateway, worker, broker, version):
     cli.add_command(_command)

@@ -1,0 +1,208 @@
+"""`shoal bench`: load on one or more servers, and what it shows; `shoal bench compare` puts two side by side."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from shoal.cli.options import Command, settings
+from shoal.settings import ClientSettings
+
+if TYPE_CHECKING:
+    from shoal.bench.measure import Generator
+    from shoal.bench.plan import Load
+    from shoal.bench.report import Page
+    from shoal.bench.targets import Target
+
+__all__ = ["bench"]
+
+
+class _Bench(click.Group):
+    """A group whose command `run` need not be named."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if not args or args[0] not in (*self.commands, *ctx.help_option_names):
+            args = ["run", *args]
+        return super().parse_args(ctx, args)
+
+
+@click.group(cls=_Bench)
+def bench() -> None:
+    """Measure servers: latency and throughput under a load that you choose.
+
+    \b
+    shoal bench                                             short texts, closed loop, the server on this machine
+    shoal bench --rate 200 --text my.txt --html report.html
+    shoal bench --find-rate --p99-ms 50 ours=shoal+http://127.0.0.1:8080 theirs=tei+http://127.0.0.1:3000
+    shoal bench compare http://127.0.0.1:8080 openai+https://api.openai.com/v1#text-embedding-3-small --text my.txt
+    """
+
+
+def _common(function: Any) -> Any:
+    options = (
+        click.option("--text", type=click.Path(exists=True, dir_okay=False, path_type=Path),
+                     help="Texts to send, one a line; a .jsonl holds objects with text; .gz is unpacked."),
+        click.option("--model", default="", help="Model of targets that name none."),
+        click.option("--key", "keys", multiple=True, metavar="NAME=VARIABLE",
+                     help="Variable that holds the API key of the target NAME."),
+        click.option("--json", "json_file", type=click.Path(dir_okay=False, path_type=Path),
+                     help="Write figures here."),
+        click.option("--html", "html_file", type=click.Path(dir_okay=False, path_type=Path),
+                     help="Write a report with plots here."),
+        click.option("--quiet", "-q", is_flag=True, help="No progress bar."),
+    )  # fmt: skip
+    for option in reversed(options):
+        function = option(function)
+    return function
+
+
+@bench.command(cls=Command)
+@click.argument("targets", nargs=-1)
+@click.option("--rate", type=click.FloatRange(0, min_open=True),
+              help="Open loop: requests a second, at random (Poisson).")  # fmt: skip
+@click.option("--burst", type=click.IntRange(1), default=1, show_default=True,
+              help="Open loop: requests that come at the same moment; the mean rate stays.")  # fmt: skip
+@click.option("--trace", type=click.Path(exists=True, dir_okay=False, path_type=Path),
+              help="Open loop: replay these times in seconds, one a line.")  # fmt: skip
+@click.option("--speed", type=click.FloatRange(0, min_open=True), default=1.0, show_default=True,
+              help="Replay a trace so many times faster.")  # fmt: skip
+@click.option("--concurrency", type=click.IntRange(1), default=16, show_default=True,
+              help="Closed loop, if neither --rate nor --trace is given: connections.")  # fmt: skip
+@click.option("--find-rate", is_flag=True, help="Find the highest Poisson rate at which --p99-ms holds.")
+@click.option("--p99-ms", type=click.FloatRange(0, min_open=True), default=50.0, show_default=True,
+              help="With --find-rate: the limit.")  # fmt: skip
+@click.option("--mix", type=click.Choice(["lines", "short", "medium", "mixed"]),
+              help="Lines of --text as they are, or runs of its words: 10 to 14, 90 to 126, 5 to 300. Without --text, "
+              "of common English words.  [default: lines with --text, else short]")  # fmt: skip
+@click.option("--items", type=click.IntRange(1), default=1, show_default=True,
+              help="Texts in a request; for reranking, documents.")  # fmt: skip
+@click.option("--duration-s", type=click.FloatRange(0, min_open=True), default=5.0, show_default=True,
+              help="Length of each stretch of load.")  # fmt: skip
+@click.option("--rounds", type=click.IntRange(1), default=3, show_default=True,
+              help="Stretches for each target; targets take turns.")  # fmt: skip
+@click.option("--warm-up-s", type=click.FloatRange(0), default=1.0, show_default=True,
+              help="Load on each target before anything counts.")  # fmt: skip
+@click.option("--timeout-s", type=click.FloatRange(0, min_open=True), default=30.0, show_default=True,
+              help="After this a request has failed.")  # fmt: skip
+@click.option("--processes", type=click.IntRange(1), default=1, show_default=True, help="Processes of the generator.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Of texts and arrivals.")
+@_common
+@settings(server=ClientSettings)
+def run(
+    targets: tuple[str, ...],
+    text: Path | None,
+    mix: str | None,
+    items: int,
+    find_rate: bool,
+    p99_ms: float,
+    duration_s: float,
+    rounds: int,
+    warm_up_s: float,
+    timeout_s: float,
+    processes: int,
+    seed: int,
+    model: str,
+    keys: tuple[str, ...],
+    json_file: Path | None,
+    html_file: Path | None,
+    quiet: bool,
+    server: ClientSettings,
+    **when: Any,
+) -> int:
+    """Load TARGETS, each [NAME=][KIND+]URL[#MODEL]; without any, Shoal at --url. This is what `shoal bench` does.
+
+    KIND is the API: shoal, shoal-json, openai (if none is named), openai-base64, voyage, tei, cohere; to rank
+    documents shoal-rerank, rerank (Jina's and others' /v1/rerank), cohere-rerank, tei-rerank. URL is what that API's
+    client takes.
+
+    With --rate or --trace requests are sent when they are meant to be, and latency counts from then (open loop). Ends
+    with 1 if the generator could not keep up, as its figures then are about itself.
+
+    \b
+    shoal bench run --concurrency 32 --items 64 --mix medium
+    shoal bench run --rate 100 tei+http://127.0.0.1:3000 shoal+http://127.0.0.1:8080
+    shoal bench run --key theirs=VOYAGE_API_KEY theirs=voyage+https://api.voyageai.com/v1#voyage-3.5
+    """
+    from shoal.bench.asking import check
+    from shoal.bench.measure import generator
+    from shoal.bench.plan import Load
+    from shoal.cli import benching
+
+    found = benching.targets(targets, keys, model, server)
+    requests = benching.requests(text, mix, items + any(target.kind.endswith("rerank") for target in found), seed)
+    arrivals = benching.arrivals(**when)
+    for target in found:
+        check(target, requests[0])
+    loads = [Load(target, arrivals, requests, duration_s, timeout_s, seed) for target in found]
+    facts = [
+        ("requests", benching.described(text, mix, items)),
+        ("targets", "; ".join(benching.described_target(one) for one in found)),
+    ]
+    with generator(processes) as senders:
+        if find_rate:
+            rates, page = _find(senders, loads, p99_ms, facts, is_shown=not quiet)
+        else:
+            rates, page = _load(senders, loads, rounds, warm_up_s, facts, is_shown=not quiet)
+    result = {"facts": dict(page.facts), "arrivals": arrivals.text, "targets": rates}
+    benching.publish(page, result, json_file, html_file)
+    return 1 if any(warning.startswith("INVALID") for warning in page.warnings) else 0
+
+
+def _load(
+    senders: Generator,
+    loads: list[Load],
+    rounds: int,
+    warm_up_s: float,
+    facts: list[tuple[str, str]],
+    *,
+    is_shown: bool,
+) -> tuple[dict[str, Any], Page]:
+    import msgspec
+
+    from shoal.bench.measure import interleave
+    from shoal.bench.plan import Arrivals
+    from shoal.bench.summary import load_page, row
+    from shoal.cli.benching import progress
+
+    seconds = len(loads) * (rounds * loads[0].duration_s + warm_up_s)
+    with progress(len(loads) * (rounds + 1), f"about {seconds:.0f} s", is_shown=is_shown) as advance:
+        for load in loads:
+            if warm_up_s > 0:
+                closed = Arrivals("closed", concurrency=4)
+                senders.measure(msgspec.structs.replace(load, arrivals=closed, duration_s=warm_up_s))
+            advance()
+        measured = interleave(senders, loads, rounds, advance)
+    rows = {name: row(stretches) for name, stretches in measured.items()}
+    facts = [*facts, ("rounds", f"{rounds} of {loads[0].duration_s:g} s each, targets taking turns")]
+    return rows, load_page(rows, loads[0].arrivals, facts)
+
+
+def _find(
+    senders: Generator, loads: list[Load], p99_ms: float, facts: list[tuple[str, str]], *, is_shown: bool
+) -> tuple[dict[str, Any], Page]:
+    from shoal.bench.measure import Trial, find_rates
+    from shoal.bench.summary import rate_page, row
+    from shoal.cli.benching import progress
+
+    seconds = 9 * len(loads) * loads[0].duration_s
+    with progress(None, f"about {seconds:.0f} s", is_shown=is_shown) as advance:
+
+        def on_trial(target: Target, trial: Trial) -> None:
+            advance()
+            if is_shown:
+                mark = "holds" if trial.is_good else "too much"
+                p99 = f"p99 {trial.measured.percentile_ms(99):,.1f} ms"
+                click.echo(f"{target.name}: {trial.rate:,.1f} requests/s: {p99}, {mark}", err=True)
+
+        trials = find_rates(senders, loads, p99_ms / 1000, 99.0, on_trial)
+    figures = {
+        name: {
+            "highest_rate": round(max((trial.rate for trial in tried if trial.is_good), default=0.0), 3),
+            "p99_ms": p99_ms,
+            "trials": [{"rate": trial.rate, "is_good": trial.is_good, **row([trial.measured])} for trial in tried],
+        }
+        for name, tried in trials.items()
+    }
+    return figures, rate_page(trials, p99_ms, 99.0, facts)
