@@ -189,17 +189,18 @@ def transformers_pipeline(task: str, directory: Path) -> Any:
     return transformers.pipeline(task, model=str(directory), tokenizer=str(directory), device="cpu")
 
 
+@pytest.mark.parametrize("runtime", ["openvino", "torch"])
 @pytest.mark.parametrize("name", SPARSE_ENCODERS)
-def test_a_sparse_encoder_equals_the_reference(name: str, tiny_head: Build, parity: Parity) -> None:
+def test_a_sparse_encoder_equals_the_reference(name: str, runtime: str, tiny_head: Build, parity: Parity) -> None:
     """C33: the same alone and in a batch, indices ascending, no zero."""
     directory = tiny_head(SPARSE_ENCODERS[name])
-    served, judge = Served(directory), load_sparse_encoder(directory)
+    served, judge = Served(directory, runtime), load_sparse_encoder(directory)
     assert served.spec.outputs == ("sparse",)
     expected = sparse_weights(judge, NASTY_TEXTS)
     options = EmbedOptions(outputs=("sparse",))
     together = whole(served.together(NASTY_TEXTS, options), expected.shape)
     alone = np.concatenate([whole(one, (1, expected.shape[1])) for one in served.alone(NASTY_TEXTS, options)])
-    parity.check(SPARSE_ENCODERS[name].architecture, "sparse", "openvino", expected, together, alone)
+    parity.check(SPARSE_ENCODERS[name].architecture, "sparse", runtime, expected, together, alone)
 
 
 def test_sparse_vectors_are_pruned_as_the_reference_prunes(tiny_head: Build) -> None:

@@ -8,7 +8,6 @@ from shoal.catalog.heads import HEADS
 
 NOT_TRANSFORMERS = {"static"}
 """Families that the torch runtime has nothing to run with."""
-OF_TORCH = {"dense", "rerank"}
 ALSO = {"xlm-roberta"}
 """Model types that share another family's row and have tiny models of their own."""
 
@@ -22,9 +21,7 @@ def expected() -> set[tuple[str, str, str]]:
         if heads.vocabulary:
             outputs.add((name, "sparse"))
     rows = {(*output, "openvino") for output in outputs}
-    return rows | {
-        (family, output, "torch") for family, output in outputs if family not in NOT_TRANSFORMERS and output in OF_TORCH
-    }
+    return rows | {(family, output, "torch") for family, output in outputs if family not in NOT_TRANSFORMERS}
 
 
 def test_every_family_and_output_has_been_compared_in_every_runtime_that_serves_it() -> None:

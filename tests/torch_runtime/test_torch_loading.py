@@ -124,7 +124,7 @@ def test_code_in_the_directory_is_not_run(runtime: TorchRuntime, spec: ModelSpec
 @pytest.mark.parametrize(
     ("modules", "message"),
     [
-        ((), "other outputs than dense vectors"),
+        ((), "the model has no output"),
         ((Normalize(),), "must be a Pooling"),
         ((Pooling(("mean",)), Pooling(("mean",))), "a second Pooling"),
         ((Pooling(("mean",)), Dense("x.safetensors", 64, 8, "tanh")), "in_features is 64.*gives 32"),
@@ -137,12 +137,3 @@ def test_modules_that_do_not_fit_are_refused(
     save_file({"linear.weight": torch.zeros(9, 32)}, Path(spec.directory) / "x.safetensors")
     with pytest.raises(ModelRefused, match=message):
         runtime.load(msgspec.structs.replace(spec, modules=modules), FLOAT32)
-
-
-def test_a_model_with_further_heads_is_refused_rather_than_served_in_part(
-    runtime: TorchRuntime, spec: ModelSpec
-) -> None:
-    with_sparse = msgspec.structs.replace(spec, sparse=object())  # what it is made of does not matter
-    assert with_sparse.outputs == ("dense", "sparse")
-    with pytest.raises(ModelRefused, match="gives other outputs than dense vectors"):
-        runtime.load(with_sparse, FLOAT32)

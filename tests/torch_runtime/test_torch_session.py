@@ -16,9 +16,11 @@ from shoal.catalog import resolve
 from shoal.catalog.spec import ModelSpec, Pooling
 from shoal.errors import InvalidRequest
 from shoal.runtimes.base import Features
-from shoal.runtimes.torch.encoder import Encoder, Tensors
+from shoal.runtimes.torch.copies import Tensors
+from shoal.runtimes.torch.encoder import Encoder
 from shoal.runtimes.torch.graphs import Graphs
 from shoal.runtimes.torch.layout import fill, pack
+from shoal.runtimes.torch.outputs import Head
 from shoal.runtimes.torch.runtime import TorchRuntime
 
 MODES = {
@@ -85,17 +87,18 @@ def test_want_of_memory_is_told_apart(runtime: TorchRuntime, spec: ModelSpec) ->
     def want_too_much(states: torch.Tensor, part: Tensors) -> torch.Tensor:
         return torch.empty(1 << 48)
 
-    session._finish, finish = want_too_much, session._finish
+    (head,) = session._heads
+    head.compute, compute = want_too_much, head.compute
     batch = random_batch([3, 4], vocabulary=300)
     with pytest.raises(MemoryError, match="7 tokens do not fit on cpu"):
         session.run(batch)
-    session._finish = finish
+    head.compute = compute
     assert session.run(batch)["dense"].shape == (2, 32)
 
 
 def test_another_fault_is_not_want_of_memory(runtime: TorchRuntime, spec: ModelSpec) -> None:
     session = runtime.load(spec, FLOAT32)
-    session._finish = lambda states, part: states @ states[:, :1]
+    session._heads[0].compute = lambda states, part: states @ states[:, :1]
     with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
         session.run(random_batch([3, 4], vocabulary=300))
 
@@ -123,21 +126,20 @@ def test_threads_are_as_asked(runtime: TorchRuntime, spec: ModelSpec) -> None:
 def test_a_replayed_batch_equals_a_plain_one(runtime: TorchRuntime, spec: ModelSpec, lengths: tuple[int, ...]) -> None:
     """The memory that a CUDA graph reads, filled and read on the CPU, where a recording is the function itself."""
     session = runtime.load(spec, FLOAT32)
-    encoder, finish = session._encoder, session._finish
+    encoder = session._encoder
     with torch.inference_mode():
-        graphs = Graphs(*recordable(encoder, finish, max_tokens=200), record=lambda run: run)
+        graphs = Graphs(*recordable(encoder, session._heads[0], max_tokens=200), record=lambda run: run)
         for seed in range(3):
             batch = random_batch(lengths, vocabulary=300, seed=seed)
             (part,) = pack(batch.lengths, 1000)
             replayed = graphs.run(fill(batch, part, encoder.numbering, encoder.padding_id))
             assert replayed is not None
-            items, vectors = replayed
-            assert_equal(vectors.numpy(), session.run(batch)["dense"][items.numpy()])
+            assert_equal(replayed["dense"][: len(lengths)].numpy(), session.run(batch)["dense"][part.items])
 
 
-def recordable(encoder: Encoder, finish: Callable[[torch.Tensor, Tensors], torch.Tensor], max_tokens: int) -> tuple:
+def recordable(encoder: Encoder, head: Head, max_tokens: int) -> tuple:
     return (
-        lambda part, longest: finish(encoder.states(part, 0, longest), part),
+        lambda part, longest: {head.name: head.compute(encoder.states(part, 0, longest), part)},
         max_tokens,
         encoder.padding_id,
         encoder.device,
@@ -150,7 +152,7 @@ def test_what_no_graph_holds_is_left_to_a_plain_forward(
 ) -> None:
     session = runtime.load(spec, FLOAT32)
     with torch.inference_mode():
-        graphs = Graphs(*recordable(session._encoder, session._finish, max_tokens=50), record=lambda run: run)
+        graphs = Graphs(*recordable(session._encoder, session._heads[0], max_tokens=50), record=lambda run: run)
         batch = random_batch(lengths, vocabulary=300)
         (part,) = pack(batch.lengths, 1000)
         assert graphs.run(fill(batch, part, "from_zero", 0)) is None

@@ -5,9 +5,14 @@ options    what the operator may choose
 load       files to a transformers encoder, none of its weights missing
 capability which layout a model can be run in, found out by running it
 layout     which text lies where in a forward: packed or padded (pure)
+copies     between host and device, beside the forwards
 attention  attention within each text of a packed forward, for every model that takes a custom attention function
 encoder    token ids to token states in either layout
+heads      a spec to its heads, one an output
+outputs    what a head is; rows back in the order of the items
 modules    token states to vectors: pooling, Dense, Normalize, in float32
+sparse     token states to weights of words
+layers     layers and tensors from the model's own files
 graphs     small batches replayed as CUDA graphs
 session    runs a batch
 """

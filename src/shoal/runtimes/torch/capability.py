@@ -13,7 +13,8 @@ import torch
 
 from shoal.runtimes.base import Features
 from shoal.runtimes.torch.attention import CannotPack
-from shoal.runtimes.torch.encoder import Encoder, upload
+from shoal.runtimes.torch.copies import upload
+from shoal.runtimes.torch.encoder import Encoder
 from shoal.runtimes.torch.layout import Numbering, Part, fill
 
 __all__ = ["try_packed"]

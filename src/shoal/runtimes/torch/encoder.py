@@ -5,15 +5,13 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
-import numpy as np
 import torch
 
 from shoal.runtimes.torch.attention import PACKED, Segments, packed
-from shoal.runtimes.torch.layout import Ints, Numbering
+from shoal.runtimes.torch.copies import Tensors
+from shoal.runtimes.torch.layout import Numbering
 
-__all__ = ["Encoder", "Tensors", "upload"]
-
-Tensors = dict[str, torch.Tensor]
+__all__ = ["Encoder"]
 
 
 class Encoder:
@@ -65,13 +63,3 @@ class Encoder:
             return states.flatten(0, 1)[part["sources"]]  # type: ignore[no-any-return]
         with packed(Segments(part["starts"], longest)):
             return self.model(**given, position_ids=part["positions"].long()[None]).last_hidden_state[0]  # type: ignore[no-any-return]
-
-
-def upload(arrays: dict[str, Ints], device: torch.device) -> Tensors:
-    """The arrays on the device, in one copy that does not wait."""
-    sizes = [array.size for array in arrays.values()]
-    staged = torch.empty(sum(sizes), dtype=torch.int32, pin_memory=device.type == "cuda")
-    if sizes:
-        np.concatenate(list(arrays.values()), out=staged.numpy())
-    uploaded = staged.to(device, non_blocking=True)
-    return dict(zip(arrays, torch.split(uploaded, sizes), strict=True))

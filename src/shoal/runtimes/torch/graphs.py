@@ -11,16 +11,16 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
-from shoal.runtimes.torch.encoder import Tensors, upload
+from shoal.runtimes.torch.copies import Tensors, upload
 from shoal.runtimes.torch.layout import Ints
 
 __all__ = ["Forward", "Graphs", "Recorder", "cuda_recorder"]
 
-Forward = Callable[[Tensors, int], torch.Tensor]
-"""A packed part, uploaded, and the most tokens that a text in it may have, to vectors float32 [n, dimensions]."""
+Forward = Callable[[Tensors, int], Tensors]
+"""A packed part, uploaded, and the most tokens that a text in it may have, to what each head computes."""
 
-Recorder = Callable[[Callable[[], torch.Tensor]], Callable[[], torch.Tensor]]
-"""From a function to one that does the same to the same memory, and returns the same tensor each time."""
+Recorder = Callable[[Callable[[], Tensors]], Callable[[], Tensors]]
+"""From a function to one that does the same to the same memory, and returns the same tensors each time."""
 
 _LEAST_TOKENS = 16
 _WARM_UPS = 2
@@ -46,7 +46,7 @@ class Graphs:
             sizes.append(2 * sizes[-1])
         self._graphs = {size: self._record(forward, size, record) for size in sizes}
 
-    def _record(self, forward: Forward, size: int, record: Recorder) -> tuple[Tensors, Callable[[], torch.Tensor]]:
+    def _record(self, forward: Forward, size: int, record: Recorder) -> tuple[Tensors, Callable[[], Tensors]]:
         """The memory that a graph reads, and the graph."""
         nothing = {name: np.zeros(0, np.int32) for name in _PER_TOKEN} | {
             "starts": np.zeros(1, np.int32),
@@ -55,17 +55,17 @@ class Graphs:
         memory = upload(self._enlarged(nothing, size), self._device)
         return memory, record(lambda: forward(memory, size))
 
-    def run(self, arrays: dict[str, Ints]) -> tuple[torch.Tensor, torch.Tensor] | None:
-        """Places in the batch and vectors, good until the next run; None if no graph holds these texts."""
-        num_tokens, num_texts = len(arrays["token_ids"]), len(arrays["items"])
+    def run(self, arrays: dict[str, Ints]) -> Tensors | None:
+        """What each head computes, rows of what was left over behind; None if no graph holds these texts."""
+        num_tokens, num_texts = len(arrays["token_ids"]), len(arrays["pooled_from"])
         size = next((size for size in self._graphs if size >= num_tokens), 0)
         if not size or num_texts >= _num_texts(size) or "token_type_ids" in arrays:
             return None
         memory, replay = self._graphs[size]
-        uploaded = upload(self._enlarged(arrays, size) | {"items": arrays["items"]}, self._device)
-        for name, tensor in memory.items():
-            tensor.copy_(uploaded[name], non_blocking=True)
-        return uploaded["items"], replay()[:num_texts]
+        for name, tensor in upload(self._enlarged(arrays, size), self._device).items():
+            memory[name].copy_(tensor, non_blocking=True)
+        # The next replay writes over these, perhaps before they have been fetched.
+        return {name: tensor.clone() for name, tensor in replay().items()}
 
     def _enlarged(self, arrays: dict[str, Ints], size: int) -> dict[str, Ints]:
         """The same texts, then empty ones, then one of all the tokens that are left."""
@@ -95,14 +95,14 @@ def _num_texts(size: int) -> int:
 def cuda_recorder(device: torch.device) -> Recorder:
     """Records CUDA graphs on a device."""
 
-    def record(run: Callable[[], torch.Tensor]) -> Callable[[], torch.Tensor]:
+    def record(run: Callable[[], Tensors]) -> Callable[[], Tensors]:
         with torch.cuda.device(device):
-            return _record_cuda(run)
+            return _record_cuda(run, device)
 
     return record
 
 
-def _record_cuda(run: Callable[[], torch.Tensor]) -> Callable[[], torch.Tensor]:
+def _record_cuda(run: Callable[[], Tensors], device: torch.device) -> Callable[[], Tensors]:
     stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
@@ -112,11 +112,11 @@ def _record_cuda(run: Callable[[], torch.Tensor]) -> Callable[[], torch.Tensor]:
     graph = torch.cuda.CUDAGraph()
     # Other sessions of this process go on meanwhile, in their own thread.
     with torch.cuda.graph(graph, capture_error_mode="thread_local"):
-        vectors = run()
+        computed = run()
 
-    def replay() -> torch.Tensor:
-        with torch.cuda.device(vectors.device):
+    def replay() -> Tensors:
+        with torch.cuda.device(device):
             graph.replay()
-        return vectors
+        return computed
 
     return replay

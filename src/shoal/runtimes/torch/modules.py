@@ -14,12 +14,10 @@ from torch.nn import functional
 
 from shoal.catalog.spec import Dense, ModelSpec, Normalize, Pooling
 from shoal.errors import ModelRefused
-from shoal.runtimes.torch.encoder import Tensors
+from shoal.runtimes.torch.copies import Tensors
+from shoal.runtimes.torch.outputs import Finish
 
-__all__ = ["Finish", "load_modules", "pool"]
-
-Finish = Callable[[torch.Tensor, Tensors], torch.Tensor]
-"""Token states [total, hidden] and the part they belong to, to vectors float32 [n, dimensions]."""
+__all__ = ["load_modules", "pool"]
 
 
 def load_modules(spec: ModelSpec, hidden: int, device: torch.device) -> Finish:

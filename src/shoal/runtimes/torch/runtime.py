@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 
-from shoal.catalog.spec import ModelSpec, Pooling
+from shoal.catalog.spec import ModelSpec, Pooling, Sparse
 from shoal.errors import ModelRefused
 from shoal.runtimes.base import RuntimeOptions, SessionFacts
 from shoal.runtimes.torch.attention import has_varlen_kernel
 from shoal.runtimes.torch.capability import try_packed
+from shoal.runtimes.torch.copies import Tensors
 from shoal.runtimes.torch.encoder import Encoder
 from shoal.runtimes.torch.graphs import Graphs, cuda_recorder
-from shoal.runtimes.torch.heads import load_classifier
+from shoal.runtimes.torch.heads import load_heads
 from shoal.runtimes.torch.load import load_encoder
-from shoal.runtimes.torch.modules import Finish, load_modules
 from shoal.runtimes.torch.options import Choices, choose_device, choose_dtype, read_choices
+from shoal.runtimes.torch.outputs import Head
 from shoal.runtimes.torch.session import TorchSession
 
 __all__ = ["TorchRuntime"]
@@ -36,11 +38,8 @@ class TorchRuntime:
         Raises:
             MemoryError: the weights do not fit on the device.
         """
-        if spec.sparse or spec.multivector or bool(spec.modules) == (spec.classifier is not None):
-            raise ModelRefused(
-                f"{spec.id} gives other outputs than dense vectors alone or labels alone, which torch serves.",
-                hint="Use the openvino runtime.",
-            )
+        if spec.multivector is not None or not isinstance(spec.sparse, Sparse | None):
+            raise ModelRefused(f"{spec.id} gives outputs that torch does not.", hint="Use the openvino runtime.")
         choices = read_choices(options)
         device = choose_device(choices.device)
         dtype = choose_dtype(options.precision, device)
@@ -61,19 +60,12 @@ class TorchRuntime:
         is_packed = choices.layout != "padded" and try_packed(encoder, max_length)
         if choices.layout == "packed" and not is_packed:
             raise ModelRefused(f"Option layout is 'packed', but {spec.family} models only run padded.")
-        if spec.classifier is not None:
-            output, width = "logits", len(spec.classifier.labels)
-            finish = load_classifier(spec, spec.classifier, device)
-        else:
-            output, width = "dense", spec.dimensions
-            finish = load_modules(spec, _hidden_size(encoder), device)
+        heads = load_heads(spec, encoder)
         pooling = spec.modules[0] if spec.modules else None
         return TorchSession(
             encoder,
-            finish,
-            _graphs(encoder, finish, choices.graph_tokens),
-            output=output,
-            dimensions=width,
+            heads,
+            _graphs(encoder, heads, choices.graph_tokens),
             max_length=max_length,
             includes_prompt=not isinstance(pooling, Pooling) or pooling.include_prompt,
             forward_tokens=choices.forward_tokens or _FORWARD_TOKENS[device.type],
@@ -84,18 +76,13 @@ class TorchRuntime:
                 device=torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU",
                 precision=str(dtype).removeprefix("torch."),
                 bytes_in_use=_bytes(encoder.model),
-                outputs=(output,),
+                outputs=tuple(head.name for head in heads),
                 layout="packed" if is_packed else "padded",
             ),
         )
 
 
-def _hidden_size(encoder: Encoder) -> int:
-    """Width of the token states."""
-    return int(encoder.model.config.get_text_config(encoder=True).hidden_size)
-
-
-def _graphs(encoder: Encoder, finish: Finish, max_tokens: int) -> Graphs | None:
+def _graphs(encoder: Encoder, heads: Sequence[Head], max_tokens: int) -> Graphs | None:
     if not max_tokens:
         return None
     if not encoder.is_packed or not has_varlen_kernel(encoder.device, encoder.dtype):
@@ -103,9 +90,14 @@ def _graphs(encoder: Encoder, finish: Finish, max_tokens: int) -> Graphs | None:
             f"Option graph_tokens is {max_tokens}, but CUDA graphs need a packed layout and torch's varlen kernel.",
             hint="They work on CUDA in bfloat16 or float16, from torch 2.11 on, for models that run packed.",
         )
+
+    def forward(part: Tensors, longest: int) -> Tensors:
+        states = encoder.states(part, 0, longest)
+        return {head.name: head.compute(states, part) for head in heads}
+
     with torch.inference_mode():
         return Graphs(
-            lambda part, longest: finish(encoder.states(part, 0, longest), part),
+            forward,
             max_tokens,
             encoder.padding_id,
             encoder.device,

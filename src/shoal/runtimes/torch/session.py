@@ -1,18 +1,19 @@
-"""A loaded model: cuts a ragged batch into forwards, runs them, and puts the vectors back in the order of the items."""
+"""A loaded model: cuts a ragged batch into forwards, runs them, and has rows put back in the order of the items."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 
 import numpy as np
 import torch
 
 from shoal.errors import InvalidRequest
 from shoal.runtimes.base import Arrays, Features, SessionFacts
-from shoal.runtimes.torch.encoder import Encoder, Tensors, upload
+from shoal.runtimes.torch.copies import Fetches, Tensors, upload
+from shoal.runtimes.torch.encoder import Encoder
 from shoal.runtimes.torch.graphs import Graphs
 from shoal.runtimes.torch.layout import Part, fill, pack, pad
-from shoal.runtimes.torch.modules import Finish
+from shoal.runtimes.torch.outputs import Head
 
 __all__ = ["TorchSession"]
 
@@ -25,10 +26,8 @@ class TorchSession:
 
     Args:
         encoder: in the layout that it is to run in.
-        finish: what follows it.
+        heads: what it gives.
         graphs: for small batches, None without.
-        output: name of what `finish` gives.
-        dimensions: numbers of it for each text.
         max_length: tokens that a text may have.
         includes_prompt: whether pooling counts a prompt's tokens.
         forward_tokens: most tokens in one forward.
@@ -39,11 +38,9 @@ class TorchSession:
     def __init__(
         self,
         encoder: Encoder,
-        finish: Finish,
+        heads: Sequence[Head],
         graphs: Graphs | None,
         *,
-        output: str,
-        dimensions: int,
         max_length: int,
         includes_prompt: bool,
         forward_tokens: int,
@@ -51,10 +48,8 @@ class TorchSession:
         facts: SessionFacts,
     ) -> None:
         self._encoder = encoder
-        self._finish = finish
+        self._heads = heads
         self._graphs = graphs
-        self._output = output
-        self._dimensions = dimensions
         self._max_length = max_length
         self._vocabulary_size = int(encoder.model.get_input_embeddings().num_embeddings)
         self._includes_prompt = includes_prompt
@@ -81,7 +76,7 @@ class TorchSession:
                 features.token_ids, features.lengths, np.zeros_like(features.lengths), features.token_type_ids
             )
         try:
-            return {self._output: self._rows(features)}
+            return self._outputs(features)
         except RuntimeError as error:
             if not _is_out_of_memory(error):
                 raise
@@ -91,34 +86,30 @@ class TorchSession:
 
     def close(self) -> None:
         """Free the model's memory."""
-        del self._encoder, self._finish, self._graphs
+        del self._encoder, self._heads, self._graphs
         torch.cuda.empty_cache()
 
-    def _rows(self, features: Features) -> np.ndarray[tuple[int, int], np.dtype[np.float32]]:
-        """Forwards are started one after another; the only wait is for the last one's vectors."""
-        device = self._encoder.device
-        dense = torch.empty(features.num_items, self._dimensions, device=device)
-        for items, vectors in self._vectors(features):
-            dense[items] = vectors
-        if device.type == "cuda":
-            fetched = torch.empty(dense.shape, pin_memory=True)
-            fetched.copy_(dense, non_blocking=True)
-            torch.cuda.current_stream(device).synchronize()
-            dense = fetched
-        return dense.numpy()
-
-    def _vectors(self, features: Features) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-        """Places in the batch and their vectors, forward by forward."""
-        encoder = self._encoder
+    def _outputs(self, features: Features) -> Arrays:
+        """Forwards are started one after another, copies go beside them; the only wait is for the last one."""
+        fetches = Fetches(self._encoder.device)
+        collectors = [head.collector(features, fetches) for head in self._heads]
         for part in self._parts(features):
-            arrays = fill(features, part, encoder.numbering, encoder.padding_id)
-            replayed = self._graphs.run(arrays) if self._graphs else None
-            if replayed is not None:
-                yield replayed
-                continue
-            tensors: Tensors = upload(arrays, encoder.device)
-            states = encoder.states(tensors, part.width, int(features.lengths[part.items[0]]))
-            yield tensors["items"], self._finish(states, tensors)
+            computed = self._forward(features, part)
+            for head, collector in zip(self._heads, collectors, strict=True):
+                collector.take(computed[head.name], part.items, features.lengths[part.items])
+        fetches.wait()
+        return {name: array for collector in collectors for name, array in collector.arrays().items()}
+
+    def _forward(self, features: Features, part: Part) -> Tensors:
+        """What each head computes of a part."""
+        encoder = self._encoder
+        arrays = fill(features, part, encoder.numbering, encoder.padding_id)
+        replayed = self._graphs.run(arrays) if self._graphs else None
+        if replayed is not None:
+            return replayed
+        tensors = upload(arrays, encoder.device)
+        states = encoder.states(tensors, part.width, int(features.lengths[part.items[0]]))
+        return {head.name: head.compute(states, tensors) for head in self._heads}
 
     def _parts(self, features: Features) -> list[Part]:
         if self._encoder.is_packed:
