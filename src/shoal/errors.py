@@ -29,6 +29,7 @@ from typing import ClassVar
 from shoal.types import ErrorBody
 
 __all__ = [
+    "CODES",
     "ContextLengthExceeded",
     "DeadlineExceeded",
     "Forbidden",
@@ -211,3 +212,6 @@ def _tree(kind: type[ShoalError]) -> list[type[ShoalError]]:
 
 
 _BY_CODE: dict[str, type[ShoalError]] = {kind.code: kind for kind in _tree(ShoalError) if kind is not ShoalError}
+
+CODES: tuple[str, ...] = tuple(sorted(_BY_CODE))
+"""The codes of all errors."""

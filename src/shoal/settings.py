@@ -144,6 +144,14 @@ class WorkerSettings:
     truncate: bool = setting(
         True, "What to do with a text that is too long if the request does not say: cut and flag it, or refuse it."
     )
+    worker_host: str = setting("127.0.0.1", "Address of a worker's own page (metrics, health).")
+    worker_port: int = setting(
+        0,
+        "Port of a worker's own page: /metrics, /healthz, /readyz; 0 has none. With several workers of `shoal serve`, "
+        "the first one's. In one process, `shoal serve` shows all on its own port.",
+        minimum=0,
+        maximum=65535,
+    )
     drain_s: float = setting(
         10.0,
         "Seconds that running work gets to finish at shutdown; the rest is handed back.",

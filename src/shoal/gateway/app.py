@@ -44,18 +44,25 @@ class Gateway:
 
     Args:
         queue: shared with workers; not closed here.
+        metrics: where the gateway's are declared; what else stands there shows on its page.
 
     Raises:
         InvalidRequest: the file of keys cannot be read, or is wrong.
     """
 
-    def __init__(self, queue: Queue, settings: GatewaySettings, queue_settings: QueueSettings) -> None:
+    def __init__(
+        self,
+        queue: Queue,
+        settings: GatewaySettings,
+        queue_settings: QueueSettings,
+        metrics: Metrics | None = None,
+    ) -> None:
         gateway_id = secrets.token_hex(6)
         routes = Routes()
         self._queue = queue
         self._pool = queue_settings.pool
         self._directory = Directory(time.monotonic)
-        self._measures = Measures(Metrics(), OWN_ROUTES)
+        self._measures = Measures(metrics or Metrics(), OWN_ROUTES)
         self._access = Access(settings.keys_file, self._measures.metrics)
         self._measures.know_classes(self._access.classes)
         self._demands = Demands(queue, f"demand.{self._pool}")

@@ -13,6 +13,7 @@ from shoal.gateway import Gateway
 from shoal.launch.children import kept_running
 from shoal.launch.running import run_until_signal
 from shoal.launch.serve import listening, resolve_models
+from shoal.launch.status import status_page
 from shoal.queue import open_queue
 from shoal.queue.broker import Broker
 from shoal.settings import GatewaySettings, ModelSettings, QueueSettings, WorkerSettings
@@ -50,6 +51,8 @@ def run_worker(
             stack.push_async_callback(broker.close)
             puller = Worker(broker, specs, worker, queue, preload=[spec.id for spec in specs])
             stack.push_async_callback(puller.drain)
+            if worker.worker_port:
+                await stack.enter_async_context(status_page(puller, worker))
             await puller.start()
             await stopping.wait()
         return 0

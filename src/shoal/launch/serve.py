@@ -25,6 +25,7 @@ from shoal.launch.running import run_until_signal
 from shoal.queue import open_queue
 from shoal.queue.broker import Broker
 from shoal.settings import GatewaySettings, LogSettings, ModelSettings, QueueSettings, WorkerSettings
+from shoal.telemetry.metrics import Metrics
 from shoal.worker import Worker
 
 __all__ = ["listening", "resolve_models", "serve"]
@@ -76,8 +77,10 @@ async def _serve_alone(
 ) -> int:
     started = time.perf_counter()
     queue = await open_queue(queue_settings)
-    worker = Worker(queue, specs, worker_settings, queue_settings, preload=[spec.id for spec in specs])
-    gateway = Gateway(queue, gateway_settings, queue_settings)
+    metrics = Metrics()
+    preload = [spec.id for spec in specs]
+    worker = Worker(queue, specs, worker_settings, queue_settings, preload=preload, metrics=metrics)
+    gateway = Gateway(queue, gateway_settings, queue_settings, metrics)
     try:
         async with listening(gateway, gateway_settings) as url:
             await worker.start()
@@ -108,7 +111,9 @@ async def _serve_with_children(
             worker_settings = dataclasses.replace(worker_settings, threads=share)
         command = [sys.executable, "-m", "shoal.cli.main", "worker", *models]
         for number in range(num_workers):
-            child = Child(f"worker {number}", command, worker_settings, queue_settings, *other_settings)
+            port = worker_settings.worker_port and worker_settings.worker_port + number
+            own = dataclasses.replace(worker_settings, worker_port=port)
+            child = Child(f"worker {number}", command, own, queue_settings, *other_settings)
             await stack.enter_async_context(child)
         queue = await open_queue(queue_settings)
         stack.push_async_callback(queue.close)

@@ -76,7 +76,8 @@ class Host:
             features = Features(**arrays_of(order.arrays, body))
             started = time.perf_counter()
             outputs = session.run(features)
-            return pack(Ran(order.id, time.perf_counter() - started), outputs)
+            seconds = time.perf_counter() - started
+            return pack(Ran(order.id, seconds, device_tokens=_device_tokens(session, features)), outputs)
         except Exception as error:
             return pack(_failure(order.id, error))
 
@@ -124,6 +125,11 @@ class Outbox:
                 return  # the sidecar is gone, and so shall we be: the main loop reads the end of the stream
             with self._lock:
                 self._num_pending -= 1
+
+
+def _device_tokens(session: Session, features: Features) -> int:
+    """Tokens of the last run, padding included; a session that pads nothing need not say."""
+    return getattr(session, "device_tokens", features.num_tokens)
 
 
 def _failure(order_id: int, error: Exception) -> Failed:

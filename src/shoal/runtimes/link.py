@@ -55,6 +55,7 @@ class HostLink:
     Attributes:
         name: stands in front of each line that the host prints.
         on_exit: called when the host dies unasked, after the futures have failed.
+        device_tokens: that batches had so far, padding included.
     """
 
     def __init__(self, name: str, on_exit: Callable[[], None] = lambda: None) -> None:
@@ -65,6 +66,7 @@ class HostLink:
         self._output: asyncio.Task[None] | None = None
         self._next_id = 0
         self._back_off_s = 0.0
+        self.device_tokens = 0
 
     @property
     def is_running(self) -> bool:
@@ -102,7 +104,9 @@ class HostLink:
         self._output = asyncio.create_task(self._log_output(self._process.stdout))
         ours.setblocking(False)
         loop = asyncio.get_running_loop()
-        _, self._connection = await loop.create_unix_connection(lambda: _Connection(self.on_exit), sock=ours)
+        _, self._connection = await loop.create_unix_connection(
+            lambda: _Connection(self.on_exit, self._count), sock=ours
+        )
 
     async def restart(self) -> None:
         """Start again after a death: at once if the last host ran a batch, else after pauses that double up to 10 s."""
@@ -147,6 +151,9 @@ class HostLink:
         """Free a session."""
         return self._order(Unload(self._take_id(), session))
 
+    def _count(self, device_tokens: int) -> None:
+        self.device_tokens += device_tokens
+
     def _take_id(self) -> int:
         self._next_id += 1
         return self._next_id
@@ -167,10 +174,11 @@ class HostLink:
 class _Connection(asyncio.BufferedProtocol):
     """One life of the host: orders that wait for a report, by id."""
 
-    def __init__(self, on_exit: Callable[[], None]) -> None:
+    def __init__(self, on_exit: Callable[[], None], on_run: Callable[[int], None]) -> None:
         self.is_open = False
         self.has_run = False
         self._on_exit = on_exit
+        self._on_run = on_run
         self._is_closing = False
         self._loop = asyncio.get_running_loop()
         self._reader = FrameReader()
@@ -217,6 +225,7 @@ class _Connection(asyncio.BufferedProtocol):
         match report:
             case Ran():
                 self.has_run = True
+                self._on_run(report.device_tokens)
                 future.set_result((arrays_of(report.arrays, body), report.seconds))
             case Loaded():
                 future.set_result(report.facts)

@@ -78,11 +78,12 @@ class Loaded(msgspec.Struct, frozen=True, array_like=True, tag=True):
 
 
 class Ran(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """Report: the outputs of a batch and the seconds it took on the device."""
+    """Report: the outputs of a batch, the seconds it took on the device, and its tokens, padding included."""
 
     id: int
     seconds: float
     arrays: tuple[ArrayHead, ...] = ()
+    device_tokens: int = 0
 
 
 class Unloaded(msgspec.Struct, frozen=True, array_like=True, tag=True):

@@ -8,7 +8,8 @@ buckets: 0.6 us to count, 1.3 to 2.3 us to observe; these take 0.01 and 0.2, and
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import accumulate
 from typing import Generic, TypeVar
 
@@ -16,13 +17,20 @@ from prometheus_client import CollectorRegistry, ProcessCollector, generate_late
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-__all__ = ["CONTENT_TYPE", "SECONDS_BUCKETS", "Count", "Family", "Histogram", "Metrics"]
+__all__ = ["CONTENT_TYPE", "SECONDS_BUCKETS", "SHARE_BUCKETS", "Count", "Family", "Histogram", "Metrics"]
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 """Media type of `Metrics.page`."""
 
 SECONDS_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 """Upper bounds for times, from a lone short text to the default deadline."""
+
+
+SHARE_BUCKETS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
+"""Upper bounds for parts of a whole."""
+
+Values = float | dict[tuple[str, ...], float]
+"""What a gauge reads: a number, or numbers by label values."""
 
 
 class Count:
@@ -35,16 +43,17 @@ class Count:
 
 
 class Histogram:
-    """How often a value fell at or below each bound of `SECONDS_BUCKETS`, and their sum."""
+    """How often a value fell at or below each bound, and their sum."""
 
-    __slots__ = ("counts", "total")
+    __slots__ = ("bounds", "counts", "total")
 
-    def __init__(self) -> None:
-        self.counts = [0] * (len(SECONDS_BUCKETS) + 1)
+    def __init__(self, bounds: tuple[float, ...] = SECONDS_BUCKETS) -> None:
+        self.bounds = bounds
+        self.counts = [0] * (len(bounds) + 1)
         self.total = 0.0
 
     def observe(self, value: float) -> None:
-        self.counts[bisect_left(SECONDS_BUCKETS, value)] += 1
+        self.counts[bisect_left(self.bounds, value)] += 1
         self.total += value
 
 
@@ -54,8 +63,8 @@ Child = TypeVar("Child", Count, Histogram)
 class Family(Generic[Child]):
     """One metric: a child for each combination of label values seen so far. The caller bounds how many there can be."""
 
-    def __init__(self, kind: type[Child], name: str, help: str, labels: tuple[str, ...]) -> None:
-        self._kind: type[Child] = kind
+    def __init__(self, make: Callable[[], Child], name: str, help: str, labels: tuple[str, ...]) -> None:
+        self._make: Callable[[], Child] = make
         self.name = name
         self.help = help
         self.labels = labels
@@ -67,7 +76,7 @@ class Family(Generic[Child]):
         """The child with these label values, in the order of `labels`; made at zero the first time."""
         child = self.children.get(values)
         if child is None:
-            child = self.children[values] = self._kind()
+            child = self.children[values] = self._make()
         return child
 
 
@@ -77,7 +86,7 @@ class Metrics(Collector):
     def __init__(self) -> None:
         self._counters: list[Family[Count]] = []
         self._histograms: list[Family[Histogram]] = []
-        self._gauges: list[tuple[str, str, Callable[[], float]]] = []
+        self._gauges: list[tuple[str, str, tuple[str, ...], Callable[[], Values]]] = []
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(self)
         ProcessCollector(registry=self._registry)
@@ -87,14 +96,16 @@ class Metrics(Collector):
         self._counters.append(Family(Count, name, help, labels))
         return self._counters[-1]
 
-    def histogram(self, name: str, help: str, labels: tuple[str, ...] = ()) -> Family[Histogram]:
-        """Declare a histogram of seconds."""
-        self._histograms.append(Family(Histogram, name, help, labels))
+    def histogram(
+        self, name: str, help: str, labels: tuple[str, ...] = (), bounds: tuple[float, ...] = SECONDS_BUCKETS
+    ) -> Family[Histogram]:
+        """Declare a histogram, of seconds unless its bounds are of something else."""
+        self._histograms.append(Family(partial(Histogram, bounds), name, help, labels))
         return self._histograms[-1]
 
-    def gauge(self, name: str, help: str, read: Callable[[], float]) -> None:
-        """Declare a gauge that is read when somebody scrapes."""
-        self._gauges.append((name, help, read))
+    def gauge(self, name: str, help: str, read: Callable[[], Values], labels: tuple[str, ...] = ()) -> None:
+        """Declare a gauge that is read when somebody scrapes: a number, with labels numbers by their values."""
+        self._gauges.append((name, help, labels, read))
 
     def page(self) -> bytes:
         """Everything in Prometheus' text format."""
@@ -109,12 +120,16 @@ class Metrics(Collector):
         for histogram in self._histograms:
             family_ = HistogramMetricFamily(histogram.name, histogram.help, labels=histogram.labels)
             for labels, child in histogram.children.items():
-                family_.add_metric(labels, buckets=_cumulative(child.counts), sum_value=child.total)
+                family_.add_metric(labels, buckets=_cumulative(child), sum_value=child.total)
             yield family_
-        for name, help, read in self._gauges:
-            yield GaugeMetricFamily(name, help, value=read())
+        for name, help, gauge_labels, read in self._gauges:
+            values = read()
+            gauge = GaugeMetricFamily(name, help, labels=gauge_labels)
+            for labels, value in (values if isinstance(values, dict) else {(): values}).items():
+                gauge.add_metric(labels, value)
+            yield gauge
 
 
-def _cumulative(counts: Sequence[int]) -> list[tuple[str, float]]:
-    bounds = [*(str(bound) for bound in SECONDS_BUCKETS), "+Inf"]
-    return list(zip(bounds, map(float, accumulate(counts)), strict=True))
+def _cumulative(histogram: Histogram) -> list[tuple[str, float]]:
+    bounds = [*(str(bound) for bound in histogram.bounds), "+Inf"]
+    return list(zip(bounds, map(float, accumulate(histogram.counts)), strict=True))

@@ -13,6 +13,7 @@ from shoal.errors import DeadlineExceeded, InternalError, ShoalError, TooLarge
 from shoal.queue.base import Lease, Queue
 from shoal.runtimes.base import Arrays
 from shoal.types import ChunkReply, StageTimes, encode
+from shoal.worker.measures import Measures
 from shoal.worker.render import render
 from shoal.worker.work import Batch, Work
 
@@ -28,9 +29,10 @@ class Replies:
         on_close: called when a work has left: there is room.
     """
 
-    def __init__(self, queue: Queue) -> None:
+    def __init__(self, queue: Queue, measures: Measures) -> None:
         self.on_close: Callable[[], None] = lambda: None
         self._queue = queue
+        self._measures = measures
         self._loop = asyncio.get_running_loop()
         self._open: dict[str, Work] = {}
         self._settled: asyncio.Event = asyncio.Event()
@@ -54,6 +56,7 @@ class Replies:
         self._open[work.chunk.chunk_id] = work
         self._settled.clear()
         work.model.hold(work.num_tokens, work.chunk.priority)
+        self._measures.took(work)
 
     def recount(self, work: Work, num_tokens: int) -> None:
         """Put the true number of tokens in the place of the gateway's estimate."""
@@ -104,6 +107,7 @@ class Replies:
     def hand_back(self, work: Work) -> None:
         """Give the chunk to another worker, unanswered."""
         work.lease.nak()
+        self._measures.handed_back()
         self._close(work)
 
     def _answer(self, work: Work) -> None:
@@ -133,6 +137,7 @@ class Replies:
             raise TooLarge(f"the reply to this chunk takes {len(body)} bytes; the queue carries {limit}")
         self._queue.send(work.chunk.reply_to, body)
         work.lease.ack()
+        self._measures.answered("ok" if reply.error is None else reply.error.code)
         self._close(work)
 
     def _close(self, work: Work) -> None:

@@ -29,6 +29,7 @@ from shoal.types import Priority
 from shoal.worker.batcher import virtual_start
 from shoal.worker.flight import Flight
 from shoal.worker.intake import Intake
+from shoal.worker.measures import Measures
 from shoal.worker.replies import Replies
 from shoal.worker.work import Batch, Model, Work, WorkItem
 
@@ -66,9 +67,11 @@ class Sidecar:
         settings: WorkerSettings,
         queue_settings: QueueSettings,
         on_change: Callable[[], None],
+        measures: Measures,
     ) -> None:
         self.models: dict[str, Model] = {}
-        self.replies = Replies(queue)
+        self.replies = Replies(queue, measures)
+        self._measures = measures
         self._intake = Intake(
             queue,
             queue_settings.pool,
@@ -199,6 +202,7 @@ class Sidecar:
         self.pump()  # the device first, the replies while it runs
         if error is None:
             arrays, seconds = future.result()
+            self._measures.ran(batch, seconds)
             if batch.model.observe(batch.num_tokens, seconds):
                 self._on_change()
             self.replies.collect(batch, arrays, seconds)
@@ -220,6 +224,7 @@ class Sidecar:
             self.replies.refuse(batch.items[0].work, InternalError(f"{type(error).__name__}: {error}"))
 
     def _halve_quantum(self, batch: Batch) -> None:
+        self._measures.memory_errors.value += 1
         if batch.model.halve_tokens(batch.num_tokens):
             quantum_tokens = batch.model.quantum_tokens
             logger.warning("%s: %d tokens do not fit, at most %d now", batch.model.id, batch.num_tokens, quantum_tokens)

@@ -12,7 +12,9 @@ from shoal.catalog.spec import ModelSpec
 from shoal.queue.base import Queue
 from shoal.runtimes.link import HostExited, HostLink
 from shoal.settings import QueueSettings, WorkerSettings
+from shoal.telemetry.metrics import Metrics
 from shoal.worker.announcer import Announcer
+from shoal.worker.measures import Measures
 from shoal.worker.residency import Loader, Residency, Resolve, as_source
 from shoal.worker.sidecar import Sidecar
 
@@ -30,6 +32,7 @@ class Worker:
         specs: the models that it may serve: specs, loaders (callables with a `card`), or plain callables, which are
             resolved at `start`.
         preload: ids or aliases of models to load at once; others load on demand.
+        metrics: where this worker's are declared; None keeps them to itself.
     """
 
     def __init__(
@@ -41,6 +44,7 @@ class Worker:
         *,
         worker_id: str | None = None,
         preload: Sequence[str] = (),
+        metrics: Metrics | None = None,
     ) -> None:
         self.id = worker_id or uuid.uuid4().hex[:12]
         self._queue = queue
@@ -48,10 +52,14 @@ class Worker:
         self._preload = preload
         self._drain_s = settings.drain_s
         self._threads = ThreadPoolExecutor(max(1, settings.tokenizer_threads), "tokenize")
+        self.measures = Measures(metrics or Metrics())
         self._link = HostLink(f"{settings.runtime} host of {self.id}", self._on_host_exit)
-        self.sidecar = Sidecar(queue, self._link, self._threads, settings, queue_settings, self._announce)
+        self.sidecar = Sidecar(
+            queue, self._link, self._threads, settings, queue_settings, self._announce, self.measures
+        )
         self._residency = Residency(self._link, self.sidecar, settings, self._announce)
         self._announcer = Announcer(queue, queue_settings.pool, self.id, self._residency, self.sidecar)
+        self._watch()
         self._loads: list[asyncio.Task[None]] = []
         self._reviving: asyncio.Task[None] | None = None
         self._is_serving = False
@@ -77,6 +85,7 @@ class Worker:
         """
         for given in self._given:
             self._residency.add(await as_source(given))
+        self.measures.know(card.id for card in self._residency.cards)
         names = [self._residency.find(name) for name in self._preload]
         await self._link.start()
         self._loads = [self._residency.start_load(name) for name in dict.fromkeys(names)]
@@ -108,6 +117,16 @@ class Worker:
         await self._link.stop()
         self._threads.shutdown(wait=False)
 
+    def _watch(self) -> None:
+        models = self.sidecar.models
+        self.measures.watch(
+            models.values(),
+            lambda: self._residency.states,
+            lambda: float(self._link.device_tokens),
+            lambda: float(sum(model.facts.bytes_in_use for model in models.values())),
+            lambda: 0.0,
+        )
+
     def _announce(self) -> None:
         if self._is_serving:
             self._announcer.announce()
@@ -116,6 +135,7 @@ class Worker:
         if self._is_stopping:
             return
         logger.error("The runtime host died; starting another one")
+        self.measures.host_restarts.value += 1
         self.sidecar.host_exited()
         if self._reviving is None or self._reviving.done():
             self._reviving = asyncio.create_task(self._revive())

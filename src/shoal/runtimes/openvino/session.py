@@ -62,6 +62,8 @@ class OpenVINOSession:
         if isinstance(sparse, Sparse):
             self._run_tokens = min(self._run_tokens, _RUN_LOGITS // vocabulary_size)
         self._facts = facts
+        self.device_tokens = 0
+        """Of the last run, padding included."""
 
     @property
     def facts(self) -> SessionFacts:
@@ -75,7 +77,9 @@ class OpenVINOSession:
         """
         self._check(features)
         takers = collectors(self._facts.outputs, features, self._sparse)
+        self.device_tokens = 0
         for rows in plan_rows(features.lengths.tolist(), self._run_tokens, self._width_cost):
+            self.device_tokens += rows.num_rows * rows.width
             arrays = fill(features, rows, self._input_names, self._padding_id)
             outputs = self._request.infer(arrays, share_inputs=True, share_outputs=True)
             for name, taker in takers.items():
