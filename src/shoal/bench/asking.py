@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import msgspec
 import numpy as np
 
 from shoal.bench.connection import Connections, Reply, message
-from shoal.bench.targets import KINDS, Target, Vectors
+from shoal.bench.targets import KINDS, Role, Target, Vectors
 from shoal.errors import InternalError, InvalidRequest, NotReady
 
 __all__ = ["Answers", "check", "embed_all", "with_model"]
+
+_LIMIT_S = 300.0
 
 _NAMELESS = ("tei", "tei-rerank")
 """A server of these APIs serves one model and is not told which."""
@@ -63,45 +65,40 @@ def embed_all(
     texts: Sequence[str],
     batch_items: int,
     concurrency: int,
-    on_reply: Callable[[int], None] = lambda num_texts: None,
+    role: Role = "",
 ) -> Answers:
     """Vectors of all texts, in order.
-
-    Args:
-        on_reply: told how many texts each reply was about.
 
     Raises:
         ShoalError: no reply, or not what it should be.
     """
     batches = [texts[start : start + batch_items] for start in range(0, len(texts), batch_items)]
-    sizes = iter(batches)
-    replies = _ask(
-        target, [target.request(batch) for batch in batches], concurrency, lambda: on_reply(len(next(sizes)))
-    )
+    replies = _ask(target, [target.request(batch, role) for batch in batches], concurrency)
     rows = [target.read(reply, len(batch)) for reply, batch in zip(replies, batches, strict=True)]
     num_tokens = sum(KINDS[target.kind].tokens(reply) for reply in replies)
     return Answers(np.concatenate(rows), num_tokens)
 
 
-def _ask(
-    target: Target, messages: Sequence[bytes], concurrency: int, on_reply: Callable[[], None] = lambda: None
-) -> list[Reply]:
-    async def ask(connections: Connections, request: bytes) -> Reply:
-        reply = await connections.ask(request, 120.0)
-        on_reply()
-        return reply
+def _ask(target: Target, messages: Sequence[bytes], concurrency: int) -> list[Reply]:
+    replies: dict[int, Reply] = {}
+    numbered = iter(enumerate(messages))
+
+    async def ask_in_turn(connections: Connections) -> None:
+        for number, request in numbered:
+            replies[number] = await connections.ask(request, _LIMIT_S)
 
     async def ask_all() -> list[Reply]:
         connections = Connections(target.address, concurrency)
         try:
-            return await asyncio.gather(*(ask(connections, request) for request in messages))
+            await asyncio.gather(*(ask_in_turn(connections) for _ in range(concurrency)))
         finally:
             connections.close()
+        return [replies[number] for number in range(len(messages))]
 
     try:
         return asyncio.run(ask_all())
     except TimeoutError as error:
-        raise NotReady(f"{target.url} did not answer within 120 s.") from error
+        raise NotReady(f"{target.url} did not answer within {_LIMIT_S:g} s.") from error
     except OSError as error:
         raise NotReady(f"Nobody answers at {target.url}: {error or type(error).__name__}.") from error
     except ValueError as error:

@@ -12,7 +12,7 @@ from shoal.bench.plan import Arrivals, Measured
 from shoal.bench.plots import Axis, Bar, Series, bar_chart, cdf_chart, line_chart
 from shoal.bench.report import Page, Table
 
-__all__ = ["load_page", "rate_page", "row"]
+__all__ = ["load_page", "rate_page", "row", "shown"]
 
 PERCENTS = (50.0, 90.0, 99.0, 99.9)
 
@@ -60,9 +60,9 @@ def load_page(rows: Mapping[str, dict[str, Any]], arrivals: Arrivals, facts: Seq
         [
             (
                 name,
-                *(_number(one[rate]["median"]) for rate in ("requests_per_s", "items_per_s")),
-                _number(one["tokens_per_s"]["median"]) if one["tokens_per_s"]["median"] else "not told",
-                *(_number(one["latency_ms"][f"p{percent:g}"]) for percent in PERCENTS),
+                *(shown(one[rate]["median"]) for rate in ("requests_per_s", "items_per_s")),
+                shown(one["tokens_per_s"]["median"] or None, "not told"),
+                *(shown(one["latency_ms"][f"p{percent:g}"]) for percent in PERCENTS),
                 f"{one['failed']:,}",
             )
             for name, one in rows.items()
@@ -86,15 +86,15 @@ def rate_page(
     for name, tried in trials.items():
         good = [trial for trial in tried if trial.is_good]
         best = max(good, key=lambda trial: trial.rate, default=None)
-        shown = best.measured if best else tried[-1].measured
+        at_best = best.measured if best else tried[-1].measured
         rows.append(
             (
                 name,
-                _number(best.rate if best else 0.0),
-                _number(shown.items_per_s if best else 0.0),
-                _number(shown.tokens_per_s if best else 0.0),
-                _number(_finite(shown.percentile_ms(50))),
-                _number(_finite(shown.percentile_ms(percent))),
+                shown(best.rate if best else 0.0),
+                shown(at_best.items_per_s if best else 0.0),
+                shown(at_best.tokens_per_s if best else 0.0),
+                shown(_finite(at_best.percentile_ms(50))),
+                shown(_finite(at_best.percentile_ms(percent))),
                 str(len(tried)),
             )
         )
@@ -138,7 +138,8 @@ def _bar(spread: dict[str, float]) -> Bar:
     return Bar(spread["median"], spread["least"], spread["most"])
 
 
-def _number(value: float | None) -> str:
+def shown(value: float | None, absent: str = "failed") -> str:
+    """A number for a table, or what stands where there is none."""
     if value is None:
-        return "failed"
+        return absent
     return f"{value:,.0f}" if value >= 100 else f"{value:,.3g}"

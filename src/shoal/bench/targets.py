@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 import msgspec
@@ -24,6 +24,7 @@ __all__ = ["KINDS", "Kind", "Target", "parse_targets"]
 Vectors = npt.NDArray[np.float32]
 Body = Callable[[Sequence[str], str], dict[str, Any]]
 Read = Callable[[Reply], Vectors]
+Role = Literal["", "query", "document"]
 
 
 class Kind(NamedTuple):
@@ -35,6 +36,7 @@ class Kind(NamedTuple):
         body: the request for texts and a model.
         read: float32 [n, dimensions], or [n, 1] scores in the order of the documents.
         tokens: how many the reply says were run; 0 where it does not say.
+        roles: what is added to say that texts are a query's, or a document's, where the API has a word for it.
         is_msgpack: whether bodies are MessagePack rather than JSON.
     """
 
@@ -43,12 +45,14 @@ class Kind(NamedTuple):
     body: Body
     read: Read
     tokens: Callable[[Reply], int]
+    roles: Mapping[str, Mapping[str, str]] = {}
     is_msgpack: bool = False
 
-    def encode(self, texts: Sequence[str], model: str) -> bytes:
+    def encode(self, texts: Sequence[str], model: str, role: str) -> bytes:
         """The body of a request."""
         encode = msgspec.msgpack.encode if self.is_msgpack else msgspec.json.encode
-        return encode({name: value for name, value in self.body(texts, model).items() if value != ""})
+        fields = {**self.body(texts, model), **self.roles.get(role, {})}
+        return encode({name: value for name, value in fields.items() if value != ""})
 
 
 class Target(msgspec.Struct, frozen=True):
@@ -71,7 +75,7 @@ class Target(msgspec.Struct, frozen=True):
     def address(self) -> Address:
         return Address.of(self.url)
 
-    def request(self, texts: Sequence[str]) -> bytes:
+    def request(self, texts: Sequence[str], role: Role = "") -> bytes:
         """A whole HTTP request."""
         kind, address = KINDS[self.kind], self.address
         media_type = "application/msgpack" if kind.is_msgpack else "application/json"
@@ -83,7 +87,7 @@ class Target(msgspec.Struct, frozen=True):
             path = address.path
         else:
             path = address.path + kind.paths[1] if address.path else kind.paths[0]
-        return message(address, "POST", path, headers, kind.encode(texts, self.model))
+        return message(address, "POST", path, headers, kind.encode(texts, self.model, role))
 
     def read(self, reply: Reply, num_texts: int) -> Vectors:
         """Vectors, or scores, of a reply; checked.
@@ -137,6 +141,10 @@ def _openai_rows(reply: Reply) -> Vectors:
     return np.array([_row(row["embedding"]) for row in rows], np.float32)
 
 
+def _cohere_rows(reply: Reply) -> Vectors:
+    return _rows(_from_json(reply)["embeddings"]["float"])
+
+
 def _msgpack_rows(reply: Reply) -> Vectors:
     answer = msgspec.msgpack.decode(reply.body, type=EmbedReply)
     return np.frombuffer(answer.data, "<f4").reshape(answer.shape)
@@ -186,8 +194,12 @@ def _tei_documents(texts: Sequence[str], model: str) -> dict[str, Any]:
     return {"query": texts[0], "texts": texts[1:], "truncate": True}
 
 
-def _embed(paths: str, body: Body, read: Read) -> Kind:
-    return Kind("embed", _both(paths), body, read, _tokens_in_json)
+_INPUT_TYPES = {role: {"input_type": role} for role in ("query", "document")}
+_COHERE_TYPES = {role: {"input_type": f"search_{role}"} for role in ("query", "document")}
+
+
+def _embed(paths: str, body: Body, read: Read, roles: Mapping[str, Mapping[str, str]] = {}) -> Kind:
+    return Kind("embed", _both(paths), body, read, _tokens_in_json, roles)
 
 
 def _rank(paths: str, body: Body, read: Read) -> Kind:
@@ -200,17 +212,18 @@ def _both(paths: str) -> tuple[str, str]:
 
 
 def _packed(operation: Literal["embed", "rerank"], path: str, body: Body, read: Read) -> Kind:
-    return Kind(operation, (path, path), body, read, _tokens_in_msgpack, is_msgpack=True)
+    roles = _INPUT_TYPES if operation == "embed" else {}
+    return Kind(operation, (path, path), body, read, _tokens_in_msgpack, roles, is_msgpack=True)
 
 
 KINDS: dict[str, Kind] = {
     "shoal": _packed("embed", "/v1/embed", _embed_input, _msgpack_rows),
-    "shoal-json": _embed("/v1/embed", _embed_input, lambda reply: _rows(_from_json(reply)["embeddings"])),
+    "shoal-json": _embed("/v1/embed", _embed_input, lambda reply: _rows(_from_json(reply)["embeddings"]), _INPUT_TYPES),
     "openai": _embed("/v1/embeddings /embeddings", _embed_input, _openai_rows),
     "openai-base64": _embed("/v1/embeddings /embeddings", _base64_input, _openai_rows),
-    "voyage": _embed("/v1/embeddings /embeddings", _embed_input, _openai_rows),
+    "voyage": _embed("/v1/embeddings /embeddings", _embed_input, _openai_rows, _INPUT_TYPES),
     "tei": _embed("/embed", _tei_inputs, lambda reply: _rows(_from_json(reply))),
-    "cohere": _embed("/v2/embed", _cohere_texts, lambda reply: _rows(_from_json(reply)["embeddings"]["float"])),
+    "cohere": _embed("/v2/embed", _cohere_texts, _cohere_rows, _COHERE_TYPES),
     "shoal-rerank": _packed("rerank", "/v1/rerank", _rank_documents, _msgpack_ranking),
     "rerank": _rank("/v1/rerank /rerank", _rank_documents, lambda reply: _ranking(_from_json(reply))),
     "cohere-rerank": _rank("/v2/rerank", _rank_documents, lambda reply: _ranking(_from_json(reply))),

@@ -11,7 +11,7 @@ import msgspec
 
 from shoal.errors import InvalidRequest
 
-__all__ = ["MIXES", "Mix", "read_texts", "runs_of_words"]
+__all__ = ["MIXES", "Mix", "read_named", "read_texts", "runs_of_words"]
 
 
 class Mix(NamedTuple):
@@ -50,19 +50,25 @@ def read_texts(path: Path) -> list[str]:
     Raises:
         InvalidRequest: there is none, or a line of a .jsonl has no text.
     """
+    return [text for _, text in read_named(path)]
+
+
+def read_named(path: Path) -> list[tuple[str, str]]:
+    """As `read_texts`, each with its `_id`, or its number where it has none."""
     content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
     lines = [(number, line) for number, line in enumerate(content.decode().splitlines(), 1) if line.strip()]
     is_json = ".jsonl" in path.suffixes
-    texts = [_text(path, number, line) if is_json else line.strip() for number, line in lines]
+    texts = [_named(path, number, line) if is_json else (str(number), line.strip()) for number, line in lines]
     if not texts:
         raise InvalidRequest(f"{path} holds no texts.", hint="One a line.")
     return texts
 
 
-def _text(path: Path, number: int, line: str) -> str:
+def _named(path: Path, number: int, line: str) -> tuple[str, str]:
     try:
         row = msgspec.json.decode(line)
-        return " ".join(part for part in (row.get("title"), row["text"]) if part).strip()
+        text = " ".join(part for part in (row.get("title"), row["text"]) if part).strip()
+        return str(row.get("_id", number)), text
     except (msgspec.MsgspecError, KeyError, AttributeError, TypeError):
         raise InvalidRequest(f'Line {number} of {path} is no object with "text".') from None
 

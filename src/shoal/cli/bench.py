@@ -150,6 +150,90 @@ def run(
     return 1 if any(warning.startswith("INVALID") for warning in page.warnings) else 0
 
 
+_price = click.FloatRange(0, min_open=True)
+
+
+@bench.command(cls=Command)
+@click.argument("ours")
+@click.argument("theirs")
+@click.option("--machine-price", type=_price, help="US dollars an hour of the machine that OURS runs on.")
+@click.option("--price", type=_price,
+              help="Of THEIRS, US dollars per million tokens.  [default: as the package lists it]")  # fmt: skip
+@click.option("--their-machine-price", type=_price, help="US dollars an hour, if THEIRS runs on a machine too.")
+@click.option("--queries", type=click.Path(exists=True, dir_okay=False, path_type=Path),
+              help="With --qrels: queries to the texts of --text (BEIR's queries.jsonl).")  # fmt: skip
+@click.option("--qrels", type=click.Path(exists=True, dir_okay=False, path_type=Path),
+              help="What is relevant to each query (BEIR's test.tsv: query-id, corpus-id, score).")  # fmt: skip
+@click.option("--max-texts", type=click.IntRange(2), default=1000, show_default=True,
+              help="Texts used for speed and neighbours; with --qrels all are embedded besides.")  # fmt: skip
+@click.option("--batch-items", type=click.IntRange(1), default=32, show_default=True, help="Texts in a request.")
+@click.option("--concurrency", type=click.IntRange(1), default=4, show_default=True, help="Requests at once.")
+@click.option("--duration-s", type=click.FloatRange(0, min_open=True), default=5.0, show_default=True,
+              help="Length of each stretch of load.")  # fmt: skip
+@click.option("--rounds", type=click.IntRange(1), default=3, show_default=True,
+              help="Stretches for each server and load; servers take turns.")  # fmt: skip
+@_common
+def compare(
+    ours: str,
+    theirs: str,
+    text: Path | None,
+    model: str,
+    keys: tuple[str, ...],
+    machine_price: float | None,
+    price: float | None,
+    their_machine_price: float | None,
+    queries: Path | None,
+    qrels: Path | None,
+    max_texts: int,
+    json_file: Path | None,
+    html_file: Path | None,
+    quiet: bool,
+    **effort: Any,
+) -> int:
+    """Put OURS beside THEIRS, a server of your own or a managed endpoint, on your own texts.
+
+    Shows the latency of lone requests, throughput, cost, and how far both agree on which texts are alike; with
+    --queries and --qrels how well each finds what is relevant. THEIRS is sent the texts: mind what they are, and what
+    it charges.
+
+    \b
+    shoal bench compare http://127.0.0.1:8080 theirs=openai+https://api.openai.com/v1#text-embedding-3-small \\
+        --key theirs=OPENAI_API_KEY --machine-price 0.10 --text my.txt --html report.html
+    """
+    from shoal.bench.asking import check
+    from shoal.bench.compare import Effort, Side, comparison_page
+    from shoal.bench.compare import compare as measure
+    from shoal.bench.measure import generator
+    from shoal.cli import benching
+
+    if text is None:
+        raise click.UsageError("Name your texts with --text.")
+    texts, collection = benching.texts_and_collection(text, queries, qrels, max_texts)
+    targets = benching.targets((ours, theirs), keys, model, ClientSettings())
+    sides = [Side(targets[0], machine_price), Side(targets[1], their_machine_price, price)]
+    for side in sides:
+        check(side.target, texts[:2])
+    given = Effort(**effort)
+    seconds = 4 * given.rounds * given.duration_s
+    with (
+        generator(1) as senders,
+        benching.progress(4 * given.rounds + 4, f"{seconds:.0f} s and more", is_shown=not quiet) as advance,
+    ):
+        result = measure(senders, sides, texts, given, collection, advance)
+    facts = [
+        ("texts", f"{len(texts)} of {text}"),
+        ("servers", "; ".join(benching.described_target(target) for target in targets)),
+        (
+            "load",
+            f"closed loop: lone requests; then {given.concurrency} connections with {given.batch_items} texts each",
+        ),
+        ("rounds", f"{given.rounds} of {given.duration_s:g} s each, servers taking turns"),
+    ]
+    page = comparison_page(result, facts)
+    benching.publish(page, {"facts": dict(facts), **result}, json_file, html_file)
+    return 1 if any(warning.startswith("INVALID") for warning in page.warnings) else 0
+
+
 def _load(
     senders: Generator,
     loads: list[Load],

@@ -18,13 +18,23 @@ from rich.table import Table as RichTable
 
 from shoal.bench.arrivals import read_trace
 from shoal.bench.asking import with_model
+from shoal.bench.neighbours import Collection, read_collection
 from shoal.bench.plan import Arrivals
 from shoal.bench.report import Page, Table, to_html
 from shoal.bench.targets import Target, parse_targets
-from shoal.bench.texts import MIXES, read_texts, runs_of_words
+from shoal.bench.texts import MIXES, read_named, read_texts, runs_of_words
 from shoal.settings import ClientSettings, named_secret
 
-__all__ = ["arrivals", "described", "described_target", "progress", "publish", "requests", "targets"]
+__all__ = [
+    "arrivals",
+    "described",
+    "described_target",
+    "progress",
+    "publish",
+    "requests",
+    "targets",
+    "texts_and_collection",
+]
 
 _FILE_WIDTH = 120
 """Characters of a table that goes to no terminal."""
@@ -73,6 +83,21 @@ def arrivals(rate: float | None, burst: int, trace: Path | None, speed: float, c
     if rate is not None:
         return Arrivals("bursts" if burst > 1 else "poisson", rate, burst)
     return Arrivals("closed", concurrency=concurrency)
+
+
+def texts_and_collection(
+    text: Path, queries: Path | None, qrels: Path | None, max_texts: int
+) -> tuple[list[str], Collection | None]:
+    """The first texts of a file, and the whole of it with queries and what is relevant to them, if that is given."""
+    documents = read_named(text)
+    texts = [text for _, text in documents[:max_texts]]
+    if len(texts) < 2:
+        raise click.UsageError(f"{text} holds one text; a comparison needs several.")
+    if (queries is None) != (qrels is None):
+        raise click.UsageError("--queries and --qrels go together.")
+    if queries is None or qrels is None:
+        return texts, None
+    return texts, read_collection(documents, read_named(queries), qrels)
 
 
 def described(text: Path | None, mix: str | None, items: int) -> str:
