@@ -102,6 +102,13 @@ class GatewaySettings:
         maximum=DAY_S,
         is_above_minimum=True,
     )
+    max_wait_s: float = setting(
+        30.0,
+        "Longest estimated wait for workers that a request is let in with (429 above); half of the time that it has, "
+        "if that is less.",
+        minimum=0,
+        maximum=DAY_S,
+    )
     access_log: bool = setting(False, "Log a line for each request (never its text).")
     graceful_s: float = setting(10.0, "Seconds that open requests get to finish at shutdown.", minimum=0, maximum=DAY_S)
 

@@ -73,6 +73,7 @@ class AnsweringWorker:
         self.states = {card.id: "ready" for card in CARDS}
         self.failure: ErrorBody | None = None
         self.quantum_tokens = 64
+        self.c_s = 0.0
         self.interval_s = 60.0
         self.chunks: list[Chunk] = []
         self.held: list[tuple[Chunk, Lease]] = []
@@ -96,6 +97,7 @@ class AnsweringWorker:
             LoadedModel(
                 model,
                 state,  # type: ignore[arg-type]
+                c_s=self.c_s,
                 quantum_tokens=self.quantum_tokens,
                 load_s=7.0,
                 error=self.failure if state == "failed" else None,

@@ -46,7 +46,8 @@ async def running_gateway(settings: GatewaySettings = SETTINGS, queue: Queue | N
     url = f"http://127.0.0.1:{await server.start()}"
     await worker.start()
     await gateway.wait_until_ready()
-    async with httpx.AsyncClient(base_url=url, timeout=30) as http:
+    limits = httpx.Limits(max_connections=None)
+    async with httpx.AsyncClient(base_url=url, timeout=30, limits=limits) as http:
         yield Running(gateway, server, queue, worker, http, url)
     await server.stop(1.0)
     await gateway.stop()

@@ -357,6 +357,34 @@ async def test_messages_up_to_the_stated_size_pass_and_larger_ones_are_refused(d
         queue.send("reply.me", largest + b"x")
 
 
+async def test_post_does_not_wait_and_tells_only_of_failures(deployment: Deployment) -> None:
+    queue = await deployment.connect()
+    arrivals = Arrivals()
+    failures: list[Exception] = []
+    (await queue.pull(LANE, arrivals)).grant(100)
+    for number in range(50):
+        queue.post(LANE, f"id{number}", b"%d" % number, failures.append)
+    queue.post(LANE, "id0", b"again", failures.append)
+    queue.post(LANE, "id50", b"last", failures.append)
+    await arrivals.reach(51)
+    assert arrivals.bodies == [*(b"%d" % number for number in range(50)), b"last"]
+    assert not failures
+    queue.post(LANE, "large", b"x" * (queue.max_message_bytes + 1), failures.append)
+    assert [type(failure) for failure in failures] == [TooLarge]
+
+
+async def test_what_is_posted_before_there_is_a_stream_arrives(deployment: Deployment) -> None:
+    queue = await deployment.connect()
+    failures: list[Exception] = []
+    for number in range(3):
+        queue.post(LANE, f"id{number}", b"%d" % number, failures.append)
+    arrivals = Arrivals()
+    (await queue.pull(LANE, arrivals)).grant(100)
+    await arrivals.reach(3)
+    assert sorted(arrivals.bodies) == [b"0", b"1", b"2"]
+    assert not failures
+
+
 async def test_close_leaves_nothing_behind(deployment: Deployment) -> None:
     before = asyncio.all_tasks()
     queue = await deployment.connect()

@@ -66,7 +66,7 @@ class Gateway:
         self._access = Access(settings.keys_file, self._measures.metrics)
         self._measures.know_classes(self._access.classes)
         self._demands = Demands(queue, f"demand.{self._pool}")
-        self._dispatch = Dispatch(queue, self._pool, gateway_id, self._directory, self._measures)
+        self._dispatch = Dispatch(queue, self._pool, gateway_id, self._directory, self._measures, settings.max_wait_s)
         self._listeners: list[Listener] = []
         self._ticking: asyncio.TimerHandle | None = None
         operations = Operations(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any
+from typing import Any, get_args
 
 from shoal.errors import (
     DeadlineExceeded,
@@ -15,6 +15,7 @@ from shoal.errors import (
     Unauthorized,
     UnsupportedMediaType,
 )
+from shoal.types import Priority
 
 __all__ = [
     "App",
@@ -24,7 +25,9 @@ __all__ = [
     "Receive",
     "Scope",
     "Send",
+    "body_bytes",
     "error_headers",
+    "priority",
     "read_body",
     "send_reply",
     "timeout_s",
@@ -38,6 +41,8 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 Headers = list[tuple[bytes, bytes]]
 
 _MAX_TIMEOUT_S = 86_400.0
+_PRIORITIES: tuple[Priority, ...] = get_args(Priority)
+"""The most urgent first."""
 
 
 class ClientGone(Exception):
@@ -57,9 +62,8 @@ async def read_body(headers: dict[bytes, bytes], receive: Receive, limit_bytes: 
     if encoding != b"identity":
         given = encoding[:50].decode("latin-1")
         raise UnsupportedMediaType(f"The Content-Encoding is {given!r}; send it plain.", param="Content-Encoding")
-    length = headers.get(b"content-length", b"")
-    if length.isdigit() and int(length[:20]) > limit_bytes:
-        raise _body_too_large(int(length[:20]), limit_bytes)
+    if (length_bytes := body_bytes(headers)) > limit_bytes:
+        raise _body_too_large(length_bytes, limit_bytes)
     try:
         async with asyncio.timeout(limit_s):
             return await _read(receive, limit_bytes)
@@ -112,6 +116,27 @@ def timeout_s(headers: dict[bytes, bytes], default_s: float) -> float:
         f"X-Shoal-Timeout is {given!r}; it must be a number of seconds above 0 and at most {_MAX_TIMEOUT_S:g}.",
         param="X-Shoal-Timeout",
     )
+
+
+def priority(headers: dict[bytes, bytes], most_urgent: Priority) -> Priority:
+    """The lane of a request, from X-Shoal-Priority, but no more urgent than its caller may have.
+
+    Raises:
+        InvalidRequest: it is no lane.
+    """
+    text = headers.get(b"x-shoal-priority", b"default").decode("latin-1").lower()
+    if text not in _PRIORITIES:
+        allowed = ", ".join(_PRIORITIES)
+        raise InvalidRequest(
+            f"X-Shoal-Priority is {text[:50]!r}; it must be one of {allowed}.", param="X-Shoal-Priority"
+        )
+    return _PRIORITIES[max(_PRIORITIES.index(text), _PRIORITIES.index(most_urgent))]
+
+
+def body_bytes(headers: dict[bytes, bytes]) -> int:
+    """What Content-Length says, 0 where it says nothing."""
+    length = headers.get(b"content-length", b"")
+    return int(length[:20]) if length.isdigit() else 0
 
 
 def error_headers(error: ShoalError) -> Headers:

@@ -26,7 +26,18 @@ from shoal.gateway.demand import Demands
 from shoal.gateway.directory import Directory, Served
 from shoal.gateway.dispatch import Dispatch
 from shoal.gateway.formats import MEDIA_TYPES, Format, reply_format, request_format
-from shoal.gateway.http import ClientGone, Receive, Scope, Send, error_headers, read_body, send_reply, timeout_s
+from shoal.gateway.http import (
+    ClientGone,
+    Receive,
+    Scope,
+    Send,
+    body_bytes,
+    error_headers,
+    priority,
+    read_body,
+    send_reply,
+    timeout_s,
+)
 from shoal.gateway.items import Items, split_documents, split_items
 from shoal.gateway.keys import ANYBODY, Access, Caller
 from shoal.gateway.measures import CLIENT_GONE, Measures
@@ -189,6 +200,9 @@ class _Run:
         body_format = request_format(headers.get(b"content-type", b""), self._surface.formats)
         self.reply_format = self._choose_reply_format(body_format)
         limit_s = timeout_s(headers, settings.timeout_s)
+        lane = priority(headers, self.caller.priority)
+        tenant = self.caller.tenant
+        operations.dispatch.check(self._model_in_path, tenant, lane, body_bytes(headers), limit_s)
         body = await read_body(headers, receive, settings.max_body_bytes, min(limit_s, settings.body_timeout_s))
         self._has_read = True
         ask = self._surface.read(body, body_format, self.reply_format)
@@ -214,6 +228,8 @@ class _Run:
                 timeout_s=limit_s,
                 spent_s=time.perf_counter() - self.started_at,
                 receive=receive,
+                tenant=tenant,
+                priority=lane,
             )
         except ShoalError as error:
             raise (error if ask.field == "input" else renamed(error, ask.field)) from error.__cause__

@@ -92,6 +92,10 @@ class Queue(Protocol):
         """
         ...
 
+    def post(self, lane: Lane, message_id: str, body: bytes, on_failure: Callable[[Exception], None]) -> None:
+        """As `publish`, without waiting: `on_failure` gets what it would raise, now or later."""
+        ...
+
     async def pull(self, lane: Lane, on_lease: Callable[[Lease], None]) -> Pull:
         """Open a standing pull, with credit 0."""
         ...

@@ -133,6 +133,22 @@ class JetStreamQueue:
                 except TimeoutError:
                     raise self._not_ready() from None
 
+    def post(self, lane: Lane, message_id: str, body: bytes, on_failure: Callable[[Exception], None]) -> None:
+        def answered(future: asyncio.Future[Msg]) -> None:
+            if future.cancelled() or future.exception() is not None or not _is_stored(future.result()):
+                self._publish_later(lane, message_id, body, on_failure)
+
+        if len(body) > self.max_message_bytes:
+            on_failure(self._too_large(body))
+            return
+        try:
+            headers = {"Nats-Msg-Id": token(message_id)}
+            answer = self._connection.ask(lane_subject(lane), body, self._options.publish_timeout_s, headers)
+        except ConnectionLost:
+            self._publish_later(lane, message_id, body, on_failure)
+        else:
+            answer.add_done_callback(answered)
+
     async def pull(self, lane: Lane, on_lease: Callable[[JetStreamLease], None]) -> JetStreamPull:
         async def ensure_consumer() -> str:
             return await self._ensure_consumer(lane)
@@ -206,6 +222,15 @@ class JetStreamQueue:
             self._restoring.cancel()
         await asyncio.gather(*(pull.close() for pull in self._pulls))
         await self._connection.close()
+
+    def _publish_later(self, lane: Lane, message_id: str, body: bytes, on_failure: Callable[[Exception], None]) -> None:
+        """What `post` could not do at once: try as long as `publish` does."""
+
+        def ended(task: asyncio.Task[None]) -> None:
+            if not task.cancelled() and isinstance(error := task.exception(), Exception):
+                on_failure(error)
+
+        self._connection.spawn(self.publish(lane, message_id, body)).add_done_callback(ended)
 
     async def _prepare_to_retry(self, lane: Lane, answer: Msg) -> None:
         """After an answer that is no: make the stream if it is missing, or raise what the caller should know."""

@@ -13,7 +13,7 @@ import time
 from collections import OrderedDict, deque
 from collections.abc import Callable
 
-from shoal.errors import NotReady, Overloaded, TooLarge
+from shoal.errors import NotReady, Overloaded, ShoalError, TooLarge
 from shoal.queue.base import Address
 from shoal.types import Lane
 
@@ -167,19 +167,13 @@ class MemoryQueue:
         return asyncio.get_running_loop()
 
     async def publish(self, lane: Lane, message_id: str, body: bytes) -> None:
-        if not self._is_open:
-            raise NotReady("The queue is closed.")
-        self._check_size(body)
-        if self._held_bytes + len(body) > self._max_bytes:
-            raise Overloaded(f"The queue holds {self._held_bytes} of at most {self._max_bytes} bytes.", retry_after_s=1)
-        if self._is_duplicate(lane.pool, message_id):
-            return
-        place = self._lane(lane)
-        message = _Message(place, body)
-        place.held[message] = None
-        place.waiting.append(message)
-        self._held_bytes += len(body)
-        place.schedule()
+        self._put(lane, message_id, body)
+
+    def post(self, lane: Lane, message_id: str, body: bytes, on_failure: Callable[[Exception], None]) -> None:
+        try:
+            self._put(lane, message_id, body)
+        except ShoalError as error:
+            on_failure(error)
 
     async def pull(self, lane: Lane, on_lease: Callable[[MemoryLease], None]) -> MemoryPull:
         place = self._lane(lane)
@@ -278,6 +272,21 @@ class MemoryQueue:
             listeners.remove(listener)
         if not listeners:
             self._listeners.pop(address, None)
+
+    def _put(self, lane: Lane, message_id: str, body: bytes) -> None:
+        if not self._is_open:
+            raise NotReady("The queue is closed.")
+        self._check_size(body)
+        if self._held_bytes + len(body) > self._max_bytes:
+            raise Overloaded(f"The queue holds {self._held_bytes} of at most {self._max_bytes} bytes.", retry_after_s=1)
+        if self._is_duplicate(lane.pool, message_id):
+            return
+        place = self._lane(lane)
+        message = _Message(place, body)
+        place.held[message] = None
+        place.waiting.append(message)
+        self._held_bytes += len(body)
+        place.schedule()
 
     def _lane(self, lane: Lane) -> _Lane:
         place = self._lanes.get(lane)
