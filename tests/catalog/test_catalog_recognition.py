@@ -315,7 +315,7 @@ def test_a_missing_file_is_named(gone: str, copy_of: Callable[..., Path]) -> Non
 
 
 @pytest.mark.parametrize("folder", ["", "2_Dense/"])
-def test_pickles_are_not_opened(folder: str, copy_of: Callable[..., Path]) -> None:
+def test_pickles_of_more_than_tensors_are_refused(folder: str, copy_of: Callable[..., Path]) -> None:
     directory = copy_of(FULL_CHAIN)
     (directory / f"{folder}model.safetensors").rename(directory / f"{folder}pytorch_model.bin")
     with pytest.raises(ModelRefused, match=f"{folder}pytorch_model.bin") as refused:

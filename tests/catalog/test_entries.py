@@ -198,7 +198,7 @@ def test_a_pinned_commit_that_lacks_a_file_says_how_to_take_the_newest(
     (directory / "model.safetensors").unlink()
     monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr("shoal.catalog.resolving.download_snapshot", lambda hub_id, revision: directory)
+    monkeypatch.setattr("shoal.catalog.resolving.download_snapshot", lambda *names, **options: directory)
     with pytest.raises(MissingFile, match="safetensors") as refused:
         resolve(PINNED)
     assert refused.value.hint is not None

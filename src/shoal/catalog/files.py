@@ -17,11 +17,13 @@ class MissingFile(ModelRefused):
 
     Attributes:
         file: its path inside the model, such as `1_Pooling/config.json`.
+        directory: of the model.
     """
 
     def __init__(self, file: str, directory: Path, *, hint: str | None = None) -> None:
         super().__init__(f"{file}: the model needs this file, and {directory} does not hold it.", param=file, hint=hint)
         self.file = file
+        self.directory = directory
 
 
 def refusal(file: str, key: str, reason: str, hint: str | None = None) -> ModelRefused:

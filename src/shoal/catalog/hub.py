@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,15 @@ _NEEDED = [
         "special_tokens_map.json",
         "sentence_*_config.json",
     )
-] + ["modules.json", "config_sentence_transformers.json"]
+] + [
+    "modules.json",
+    "config_sentence_transformers.json",
+    "artifact.metadata",
+    "colbert_linear.*",
+    "sparse_linear.*",
+]
+_TORCH_WEIGHTS = [f"{folder}pytorch_model{name}" for folder in ("", "[0-9]_*/") for name in (".bin*", "-*-of-*.bin")]
+"""Fetched only where safetensors are missing."""
 
 
 def is_hub_id(name: str) -> bool:
@@ -54,8 +63,11 @@ def cached_snapshot(hub_id: str, revision: str = "") -> Path | None:
         return Path(partial) if partial else None
 
 
-def download_snapshot(hub_id: str, revision: str = "") -> Path:
+def download_snapshot(hub_id: str, revision: str = "", *, takes_torch_files: bool = False) -> Path:
     """Fetch what is missing of a revision, and return its directory.
+
+    Args:
+        takes_torch_files: weights that torch saved too, for a model that has no others.
 
     Raises:
         UnknownModel: the hub has no such model or revision, asks for permission, or allows no such name.
@@ -71,10 +83,9 @@ def download_snapshot(hub_id: str, revision: str = "") -> Path:
 
     shown = f"{hub_id}@{revision}" if revision else hub_id
     options: dict[str, Any] = {} if sys.stderr.isatty() else {"tqdm_class": _silent_progress()}
+    fetch = partial(snapshot_download, hub_id, revision=revision or None, library_name="shoal", **options)
     try:
-        path = snapshot_download(
-            hub_id, revision=revision or None, allow_patterns=_NEEDED, library_name="shoal", **options
-        )
+        path = fetch(allow_patterns=[*_NEEDED, *(_TORCH_WEIGHTS if takes_torch_files else [])])
     except RepositoryNotFoundError as error:
         raise UnknownModel(
             f"Model {shown!r} is not on the hub, or not open to you.", hint="If it is private, log in: hf auth login."

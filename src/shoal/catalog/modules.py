@@ -12,7 +12,7 @@ import msgspec
 
 from shoal.catalog.files import ModelFiles, refusal
 from shoal.catalog.spec import Dense, Module, Normalize, Pooling, PoolingMode
-from shoal.catalog.weights import pickled, require_shape, tensor_shapes
+from shoal.catalog.weights import require_shape, tensor_shapes, weights_file
 from shoal.errors import ModelRefused
 
 __all__ = ["Chain", "Task", "build_modules", "read_chain", "read_splade"]
@@ -207,9 +207,7 @@ def _read_dense(files: ModelFiles, folder: str, width: int) -> tuple[Module, int
     out_features, has_bias = content.get("out_features"), bool(content.get("bias", True))
     if not isinstance(out_features, int):
         raise refusal(file, "out_features", f"is {out_features!r}; it must be a number.")
-    weights = folder + "model.safetensors"
-    if not files.has(weights) and files.has(folder + "pytorch_model.bin"):
-        raise pickled(folder + "pytorch_model.bin")
+    weights = weights_file(files, folder)
     shapes = tensor_shapes(files, weights)
     require_shape(weights, "linear.weight", shapes, (out_features, width))
     if has_bias:

@@ -137,14 +137,21 @@ def _from_hub(facts: Entry, revision: str, settings: ModelSettings) -> ModelSpec
 
 
 def _downloaded(facts: Entry, revision: str, settings: ModelSettings) -> ModelSpec:
-    directory = download_snapshot(facts.hub_id, revision or facts.revision)
+    wanted = revision or facts.revision
     try:
-        return _recognize_snapshot(facts, directory, settings)
+        return _recognize_snapshot(facts, download_snapshot(facts.hub_id, wanted), settings)
     except MissingFile as error:
-        if revision or not facts.revision:
-            raise
-        hint = f"The catalog pins commit {facts.revision[:7]}; for the newest one: {facts.id}@main"
-        raise MissingFile(error.file, directory, hint=hint) from error
+        missing = error
+    if missing.file.endswith("model.safetensors"):
+        try:
+            directory = download_snapshot(facts.hub_id, wanted, takes_torch_files=True)
+            return _recognize_snapshot(facts, directory, settings)
+        except MissingFile as error:
+            missing = error
+    if revision or not facts.revision:
+        raise missing
+    hint = f"The catalog pins commit {facts.revision[:7]}; for the newest one: {facts.id}@main"
+    raise MissingFile(missing.file, missing.directory, hint=hint) from missing
 
 
 def _recognize_snapshot(facts: Entry, directory: Path, settings: ModelSettings) -> ModelSpec:

@@ -1,4 +1,4 @@
-"""Where the weights lie: safetensors files and their headers, read without loading a number."""
+"""Where the weights lie: safetensors files, or torch's, and their headers, read without loading a number."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ import msgspec
 
 from shoal.catalog.configs import Family
 from shoal.catalog.files import ModelFiles, refusal
+from shoal.catalog.torch_files import read_torch_file
 from shoal.errors import ModelRefused
 
-__all__ = ["find_weights", "pickled", "require_shape", "tensor_shapes", "weight_shapes"]
+__all__ = ["find_weights", "require_shape", "tensor_shapes", "weight_shapes", "weights_file"]
 
 _WEIGHTS = "model.safetensors"
-_INDEX = "model.safetensors.index.json"
+_TORCH_WEIGHTS = "pytorch_model.bin"
 _MAX_HEADER_BYTES = 100_000_000
 _FLOATS = ("F32", "F16", "BF16")
 
@@ -27,7 +28,7 @@ def find_weights(
     """Absolute paths of the encoder's weights, and what stands before its tensor names.
 
     Raises:
-        MissingFile: no safetensors file, or a shard is missing.
+        MissingFile: no file of weights, or a shard is missing.
         ModelRefused: the word embeddings are not there or do not have the shape that config.json says.
     """
     names = _weight_files(files, prefix)
@@ -54,35 +55,38 @@ def weight_shapes(files: ModelFiles, prefix: str) -> dict[str, tuple[int, ...]]:
 
 
 def _weight_files(files: ModelFiles, prefix: str) -> list[str]:
-    if files.has(prefix + _INDEX):
-        shards = files.object(prefix + _INDEX).get("weight_map", {})
-        names = sorted({prefix + str(name) for name in shards.values()})
-        for name in names:
-            files.require(name)
-        return names or [prefix + _WEIGHTS]
-    if not files.has(prefix + _WEIGHTS) and files.has(prefix + "pytorch_model.bin"):
-        raise pickled(prefix + "pytorch_model.bin")
-    files.require(prefix + _WEIGHTS, "Weights are read from safetensors only.")
-    return [prefix + _WEIGHTS]
+    for index in (f"{prefix}{_WEIGHTS}.index.json", f"{prefix}{_TORCH_WEIGHTS}.index.json"):
+        if files.has(index) and not files.has(prefix + _WEIGHTS):
+            names = sorted({prefix + str(name) for name in files.object(index).get("weight_map", {}).values()})
+            for name in names:
+                files.require(name)
+            return names or [prefix + _WEIGHTS]
+    return [weights_file(files, prefix)]
 
 
-def pickled(file: str) -> ModelRefused:
-    """The error for weights that would have to be unpickled."""
-    return ModelRefused(
-        f"{file}: is a pickle, which can run code when it is read, so it is not.",
-        param=file,
-        hint="Save the model again with safetensors: SentenceTransformer(name).save(directory).",
-    )
+def weights_file(files: ModelFiles, folder: str) -> str:
+    """The one file of weights in a folder: safetensors, or torch's own if there is none.
+
+    Raises:
+        MissingFile: neither is there.
+    """
+    if not files.has(folder + _WEIGHTS) and files.has(folder + _TORCH_WEIGHTS):
+        return folder + _TORCH_WEIGHTS
+    files.require(folder + _WEIGHTS, f"Weights are read from safetensors, or from {_TORCH_WEIGHTS}.")
+    return folder + _WEIGHTS
 
 
 def tensor_shapes(files: ModelFiles, name: str) -> dict[str, tuple[int, ...]]:
-    """Shapes of the floating-point tensors in a safetensors file, by name.
+    """Shapes of the floating-point tensors in a file, by name.
 
     Raises:
         MissingFile: the file is not there.
         ModelRefused: it is cut short or holds no header.
     """
     path = files.require(name)
+    if not name.endswith(".safetensors"):
+        stored = read_torch_file(path, name)
+        return {key: tensor.shape for key, tensor in stored.items() if tensor.dtype in _FLOATS}
     try:
         header = _header(path)
     except (struct.error, msgspec.DecodeError, ValueError) as error:

@@ -1,4 +1,4 @@
-"""Tensors of safetensors files, mapped and not copied; none may be missing, none may be left over.
+"""Tensors of safetensors files or torch's, mapped and not copied; none may be missing, none may be left over.
 
 A model whose file holds a tensor that the graph did not use is not the model that the graph describes, so it is
 refused: wrong vectors are worse than none. This file knows no architecture.
@@ -15,6 +15,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from shoal.catalog.torch_files import read_torch_file
 from shoal.errors import ModelRefused
 
 __all__ = ["Weights", "open_weights"]
@@ -99,15 +100,25 @@ class Weights:
 
 
 def open_weights(files: Sequence[str | Path], prefix: str = "") -> Weights:
-    """Map safetensors files.
+    """Map files of weights.
 
     Raises:
-        ModelRefused: a file is missing, cut short, or not safetensors.
+        ModelRefused: a file is missing, cut short, or neither safetensors nor a dictionary of tensors saved by torch.
     """
     stored: dict[str, _Stored] = {}
-    for file in files:
-        stored.update(_read_header(Path(file)))
+    for file in map(Path, files):
+        stored.update(_read_header(file) if file.suffix == ".safetensors" else _read_torch_file(file))
     return Weights(stored, prefix)
+
+
+def _read_torch_file(file: Path) -> dict[str, _Stored]:
+    if not file.is_file():
+        raise ModelRefused(f"{file} is missing.")
+    content = np.memmap(file, np.uint8, "c")
+    return {
+        _today(name): _Stored(str(file), tensor.dtype, tensor.shape, content[tensor.start :][: tensor.size_bytes])
+        for name, tensor in read_torch_file(file).items()
+    }
 
 
 def _read_header(file: Path) -> dict[str, _Stored]:
