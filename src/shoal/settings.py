@@ -82,6 +82,9 @@ class GatewaySettings:
     )
     open_metrics: bool = setting(False, "With API keys: answer /metrics without one.")
     open_docs: bool = setting(True, "With API keys: answer /docs and /openapi.json without one.")
+    tls_cert: str = setting("", "Certificate (PEM, with its chain) to serve HTTPS with; read again when it changes.")
+    tls_key: str = setting("", "Private key of the certificate (PEM); empty if it stands in the same file.")
+    tls_client_ca: str = setting("", "Authorities (PEM) one of which must have signed a client's certificate.")
     cors_origins: str = setting(
         "", "Comma-separated origins whose pages may call this server from a browser; * allows all."
     )
@@ -109,6 +112,23 @@ class GatewaySettings:
         minimum=0,
         maximum=DAY_S,
     )
+    header_timeout_s: float = setting(
+        10.0,
+        "Seconds in which a request's line and headers must have arrived; the connection is closed after.",
+        minimum=0,
+        maximum=DAY_S,
+        is_above_minimum=True,
+    )
+    keep_alive_s: float = setting(
+        75.0,
+        "Seconds after which an idle connection is closed; longer than clients' pools and proxies keep theirs.",
+        minimum=0,
+        maximum=DAY_S,
+        is_above_minimum=True,
+    )
+    max_header_bytes: int = setting(32 * 1024, "Largest request line and headers in bytes (431 above).", minimum=1)
+    max_headers: int = setting(100, "Most headers in one request (431 above).", minimum=1)
+    max_connections: int = setting(4096, "Most connections at once (503 above).", minimum=1)
     access_log: bool = setting(False, "Log a line for each request (never its text).")
     graceful_s: float = setting(10.0, "Seconds that open requests get to finish at shutdown.", minimum=0, maximum=DAY_S)
 

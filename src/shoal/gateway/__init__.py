@@ -1,7 +1,7 @@
 """The HTTP side: reads envelopes, publishes chunks, joins replies. It never sees models, adapters or runtimes.
 
 app          the Gateway: wires the parts and hears workers
-server       the HTTP server it runs under
+server       the HTTP server it runs under; guarded, corked: one connection of it; tls: its certificate
 operations   the life of a request: read, check, dispatch, answer
 surfaces/    one API a file: translates to and from the native request
 envelope, items, formats   bodies in JSON and MessagePack, texts left as bytes

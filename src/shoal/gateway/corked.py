@@ -14,24 +14,19 @@ from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from shoal.errors import InvalidRequest
+from shoal.errors import InvalidRequest, NotReady
 
-__all__ = ["CorkedProtocol"]
+__all__ = ["CorkedProtocol", "plain_error"]
 
 
-_NO_HTTP = json.dumps(
-    {
-        "error": {
-            "code": InvalidRequest.code,
-            "type": "invalid_request_error",
-            "message": "This is no valid HTTP/1.1 request: a wrong request line, header or chunk.",
-            "param": None,
-            "hint": None,
-            "request_id": "",
-        }
-    }
-).encode()
-"""The fields of every API's errors: what was asked for may not be known."""
+def plain_error(code: str, message: str) -> bytes:
+    """A body that has the fields of every API's errors: what was asked for may not be known."""
+    kind = "server_error" if code == NotReady.code else "invalid_request_error"
+    fields = {"code": code, "type": kind, "message": message, "param": None, "hint": None, "request_id": ""}
+    return json.dumps({"error": fields}).encode()
+
+
+_NO_HTTP = plain_error(InvalidRequest.code, "This is no valid HTTP/1.1 request: a wrong request line, header or chunk.")
 
 
 class _CorkedTransport:
@@ -68,8 +63,12 @@ class CorkedProtocol(HttpToolsProtocol):
 
     def send_400_response(self, msg: str) -> None:
         """Answer what cannot be parsed, and close."""
-        head = b"HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\ncontent-length: %d\r\n"
-        self.transport.write((head + b"connection: close\r\n\r\n") % len(_NO_HTTP) + _NO_HTTP)
+        self.refuse(b"400 Bad Request", _NO_HTTP)
+
+    def refuse(self, status: bytes, body: bytes) -> None:
+        """Answer in JSON without asking the application, and close."""
+        head = b"HTTP/1.1 %b\r\ncontent-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n\r\n"
+        self.transport.write(head % (status, len(body)) + body)
         self.transport.close()
 
     def _unsupported_upgrade_warning(self) -> None:

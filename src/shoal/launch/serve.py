@@ -133,7 +133,7 @@ async def listening(gateway: Gateway, settings: GatewaySettings) -> AsyncIterato
         port = await _start(server)
         try:
             host = f"[{settings.host}]" if ":" in settings.host else settings.host
-            yield f"http://{host}:{port}"
+            yield f"{'https' if settings.tls_cert else 'http'}://{host}:{port}"
         finally:
             await server.stop(settings.graceful_s)
     finally:
