@@ -10,6 +10,7 @@ import dataclasses
 import json
 import math
 import os
+import re
 import typing
 from pathlib import Path
 from typing import Any, TypeVar
@@ -31,6 +32,7 @@ __all__ = [
     "inherited_environment",
     "named_secret",
     "parse",
+    "parse_size",
     "state_directory",
 ]
 
@@ -48,6 +50,7 @@ def setting(
     maximum: float = math.inf,
     is_above_minimum: bool = False,
     is_json_object: bool = False,
+    is_size: bool = False,
     is_secret: bool = False,
     flag: str = "",
 ) -> Any:
@@ -62,6 +65,7 @@ def setting(
         "maximum": maximum,
         "is_above_minimum": is_above_minimum,
         "is_json_object": is_json_object,
+        "is_size": is_size,
         "is_secret": is_secret,
         "short_flag": flag,
     }
@@ -179,6 +183,13 @@ class WorkerSettings:
         minimum=0,
         maximum=65535,
     )
+    memory_budget: str = setting(
+        "",
+        "Memory that models may take together, such as 6GiB; empty takes 0.8 of what is free at start, or 0.9 of a "
+        "GPU's. Beyond, the least recently used is unloaded for one that is wanted.",
+        is_size=True,
+    )
+    pin: str = setting("", "Comma-separated models that are never unloaded once they are loaded.")
     drain_s: float = setting(
         10.0,
         "Seconds that running work gets to finish at shutdown; the rest is handed back.",
@@ -258,6 +269,7 @@ class Declaration:
     maximum: float = math.inf
     is_above_minimum: bool = False
     is_json_object: bool = False
+    is_size: bool = False
     is_secret: bool = False
     short_flag: str = ""
 
@@ -283,6 +295,8 @@ class Declaration:
             return f"must be one of {', '.join(self.choices)}"
         if self.is_json_object and value and not _is_json_object(value):
             return 'must be a JSON object, such as {"a_s": 0.01}'
+        if self.is_size and not _is_size(value):
+            return "must be a number of bytes, such as 500MB or 6GiB"
         if self.range and not self._is_in_range(value):
             return f"must be {self.range}"
         return ""
@@ -290,6 +304,30 @@ class Declaration:
     def _is_in_range(self, value: float) -> bool:
         is_least = value > self.minimum if self.is_above_minimum else value >= self.minimum
         return is_least and value <= self.maximum and math.isfinite(value)
+
+
+def parse_size(text: str) -> int:
+    """Bytes that a text such as `6GiB`, `500 MB` or `1000000` stands for; 0 if it is empty.
+
+    Raises:
+        ValueError: it is no size.
+    """
+    matched = _SIZE(text.strip().lower() or "0")
+    if matched is None:
+        raise ValueError(f"{text!r} is no number of bytes")
+    number, unit, is_binary = float(matched[1]), matched[2] or "", bool(matched[3])
+    return int(number * (1024 if is_binary else 1000) ** ("kmgt".index(unit) + 1 if unit else 0))
+
+
+_SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*(?:([kmgt])(i)?)?b?").fullmatch
+
+
+def _is_size(text: str) -> bool:
+    try:
+        parse_size(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _is_json_object(text: str) -> bool:

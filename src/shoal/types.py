@@ -327,7 +327,10 @@ class ModelCard(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class LoadedModel(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A model's state in one worker: `state`, and once ready the measured cost model S(tokens) = a + c * tokens."""
+    """A model's state in one worker: `state`, and once ready the measured cost model S(tokens) = a + c * tokens.
+
+    `loading` is also one that waits for room in the worker's memory; `bytes_in_use` is what its weights take there.
+    """
 
     id: str
     state: Literal["loading", "ready", "failed"]
@@ -340,6 +343,7 @@ class LoadedModel(msgspec.Struct, frozen=True, omit_defaults=True):
     precision: str = ""
     profile: str = ""
     error: ErrorBody | None = None
+    bytes_in_use: int = 0
 
 
 class WorkerStatus(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -358,8 +362,9 @@ class WorkerStatus(msgspec.Struct, frozen=True, omit_defaults=True):
 class Demand(msgspec.Struct, frozen=True, omit_defaults=True):
     """Spoken on the demand address when a model is wanted that no worker has loaded.
 
-    A gateway asks (`kind="wanted"`), workers that could load it bid with their free memory (`"bid"`), the gateway
-    names one (`"chosen"`). Once a model, not once a request.
+    A gateway asks (`kind="wanted"`), workers that could load it bid (`"bid"`), the gateway names one (`"chosen"`).
+    Once a model, not once a request. `free_bytes` of a bid is what would stay free with the model loaded; below zero,
+    what would have to be evicted for it.
     """
 
     kind: Literal["wanted", "bid", "chosen"]

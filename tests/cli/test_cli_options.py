@@ -42,6 +42,8 @@ def other_value(one: Declaration) -> tuple[Any, str]:
         return not one.default, str(not one.default).lower()
     if one.is_json_object:
         return '{"a": 1}', '{"a": 1}'
+    if one.is_size:
+        return "6GiB", "6GiB"
     value = {int: 17, float: 2.5, str: "words"}[one.kind]
     return value, str(value)
 
@@ -63,8 +65,22 @@ def test_every_flag_and_it_wins_over_the_variable(group: type[Any], one: Declara
     flag = [one.flag, text]
     if one.kind is bool:
         flag = [one.flag if value else one.flag.replace("--", "--no-", 1)]
-    variables = {one.variable: str(one.default)} if one.default != "" else {one.variable: "other"}
+    variables = {one.variable: str(one.default)} if one.default != "" else {one.variable: "1" if one.is_size else "other"}
     assert parsed(group, *flag, **variables) == group(**{one.name: value})
+
+
+@pytest.mark.parametrize(
+    ("text", "num_bytes"),
+    [("", 0), ("0", 0), ("123", 123), ("500MB", 500_000_000), ("1.5 GiB", 1_610_612_736), ("2k", 2000), ("7b", 7)],
+)
+def test_sizes_are_read_with_their_units(text: str, num_bytes: int):
+    assert settings.parse_size(text) == num_bytes
+
+
+@pytest.mark.parametrize("text", ["-1", "1.5.2", "GiB", "6 gigabytes", "1e9", "nan"])
+def test_what_is_no_size_is_refused(text: str):
+    with pytest.raises(ValueError, match="no number of bytes"):
+        settings.parse_size(text)
 
 
 @pytest.mark.parametrize(("group", "one"), EVERY)

@@ -129,7 +129,7 @@ async def test_a_chunk_that_comes_again_while_it_is_held_runs_once(station: Any)
     os.kill(one.worker.host_pid, signal.SIGSTOP)
     asked = one.ask_soon(["hello"])
     await one.launched.wait()
-    (work,) = one.worker.sidecar.replies
+    (work,) = one.worker.sidecar.replies.of()
     lent = work.lease
     with pytest.raises(TimeoutError):
         await asyncio.wait_for(asyncio.shield(asked), 0.5)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from shoal.catalog import fake_spec
-from shoal.errors import InternalError, ModelRefused, UnknownModel
+from shoal.errors import InternalError, ModelRefused, NotReady, UnknownModel
 from shoal.types import Demand, encode
 from worker.station import LANE, SPEC, Station, expected, vectors
 
@@ -75,8 +75,8 @@ async def test_a_load_that_fails_is_announced_with_its_error_and_not_tried_again
     ("fake", "error", "message"),
     [
         ({"load_fault": "raise"}, InternalError, "a fault was asked for"),
-        ({"load_fault": "out_of_memory"}, InternalError, "MemoryError"),
-        ({"load_fault": "crash"}, InternalError, "host died"),
+        ({"load_fault": "out_of_memory"}, NotReady, "does not fit into memory now"),
+        ({"load_fault": "crash"}, NotReady, "host died"),
         ({"bogus": 1}, ModelRefused, "no option 'bogus'"),
     ],
 )

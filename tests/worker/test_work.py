@@ -59,7 +59,7 @@ def test_seconds_of_work_are_counted_in_the_batches_that_there_will_be() -> None
     one = model(CostModel(0.01, 1e-5), max_items=10)
     for _ in range(200):
         one.count_chunk(num_tokens=40, num_items=2, priority="default")
-    one.held_tokens = 1_000
+    one.hold(1_000, "default")
     assert one.full_batch_tokens == pytest.approx(200, rel=0.01)
     assert one.held_s == pytest.approx(5 * one.cost.seconds(200), rel=0.01)
 

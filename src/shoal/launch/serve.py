@@ -27,6 +27,7 @@ from shoal.queue.broker import Broker
 from shoal.settings import GatewaySettings, LogSettings, ModelSettings, QueueSettings, WorkerSettings
 from shoal.telemetry.metrics import Metrics
 from shoal.worker import Worker
+from shoal.worker.memory import budget_bytes
 
 __all__ = ["listening", "resolve_models", "serve"]
 
@@ -109,6 +110,9 @@ async def _serve_with_children(
         if not worker_settings.threads:
             share = max(1, len(os.sched_getaffinity(0)) // num_workers)
             worker_settings = dataclasses.replace(worker_settings, threads=share)
+        if not worker_settings.memory_budget and worker_settings.runtime != "torch":  # which may have a GPU's memory
+            budget = str(budget_bytes("") // num_workers)
+            worker_settings = dataclasses.replace(worker_settings, memory_budget=budget)
         command = [sys.executable, "-m", "shoal.cli.main", "worker", *models]
         for number in range(num_workers):
             port = worker_settings.worker_port and worker_settings.worker_port + number

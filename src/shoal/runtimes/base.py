@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from shoal.catalog.spec import ModelSpec
 
-__all__ = ["Arrays", "Features", "Runtime", "RuntimeOptions", "Session", "SessionFacts"]
+__all__ = ["Arrays", "Features", "Footprint", "Runtime", "RuntimeOptions", "Session", "SessionFacts"]
 
 Arrays = dict[str, npt.NDArray[Any]]
 """Outputs by name, those that the spec has heads for.
@@ -70,10 +70,25 @@ class RuntimeOptions(msgspec.Struct, frozen=True):
     extra: dict[str, Any] = {}
 
 
+class Footprint(msgspec.Struct, frozen=True):
+    """Memory that a model would take, judged by its files before any of it is loaded.
+
+    Attributes:
+        weights_bytes: the weights, in the number format that they would have on the device.
+        activation_bytes: what a batch needs besides.
+        device_bytes: all memory of the device; None where that is the machine's own memory.
+    """
+
+    weights_bytes: int
+    activation_bytes: int = 0
+    device_bytes: int | None = None
+
+
 class SessionFacts(msgspec.Struct, frozen=True):
     """What loading found out: shown in model lists, metrics and replies.
 
     Attributes:
+        bytes_in_use: memory of the weights.
         layout: how texts lie on the device, where a runtime has more ways than one: `packed` or `padded`.
     """
 
@@ -109,6 +124,14 @@ class Runtime(Protocol):
     """An inference library on one device."""
 
     name: str
+
+    def footprint(self, spec: ModelSpec, options: RuntimeOptions) -> Footprint:
+        """Memory that `load` would take; reads headers, no weights.
+
+        Raises:
+            ModelRefused: a file of weights is missing or unreadable.
+        """
+        ...
 
     def load(self, spec: ModelSpec, options: RuntimeOptions) -> Session:
         """Load a model.

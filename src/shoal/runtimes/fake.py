@@ -8,8 +8,10 @@ Options (`RuntimeOptions.extra`):
     a_s, c_s         seconds a batch and seconds a token; 0.
     load_s           seconds that loading takes; 0.
     bytes            what `facts.bytes_in_use` says; 0.
+    estimated_bytes  what `footprint` says; as `bytes`.
     max_tokens       a larger batch raises MemoryError; 0 = no bound.
     load_fault       a fault (below) instead of a session.
+    fault_model      id of the one model that `load_fault` and `run_fault` are for; all.
     run_fault        a fault in the run number `run_fault_at` (from 0; 0) of the session.
 
 Faults, by name in an option, or by a reserved token id anywhere in a batch:
@@ -36,7 +38,7 @@ import numpy.typing as npt
 
 from shoal.catalog.spec import ModelSpec
 from shoal.errors import ModelRefused
-from shoal.runtimes.base import Arrays, Features, RuntimeOptions, SessionFacts
+from shoal.runtimes.base import Arrays, Features, Footprint, RuntimeOptions, SessionFacts
 
 __all__ = [
     "CRASH_ID",
@@ -68,7 +70,9 @@ _DEFAULTS: dict[str, Any] = {
     "c_s": 0.0,
     "load_s": 0.0,
     "bytes": 0,
+    "estimated_bytes": -1,
     "max_tokens": 0,
+    "fault_model": "",
     "load_fault": "",
     "run_fault": "",
     "run_fault_at": 0,
@@ -99,9 +103,16 @@ class FakeRuntime:
 
     name = "fake"
 
+    def footprint(self, spec: ModelSpec, options: RuntimeOptions) -> Footprint:
+        """See `base.Runtime.footprint`."""
+        knobs = _knobs(options.extra)
+        return Footprint(int(knobs["bytes"] if knobs["estimated_bytes"] < 0 else knobs["estimated_bytes"]))
+
     def load(self, spec: ModelSpec, options: RuntimeOptions) -> FakeSession:
         """See `base.Runtime.load`; a bfloat16 device it is not."""
         knobs = _knobs(options.extra)
+        if knobs["fault_model"] not in ("", spec.id):
+            knobs |= {"load_fault": "", "run_fault": ""}
         if options.precision not in ("auto", "float32"):
             raise ModelRefused(f"precision is {options.precision!r}; the fake runtime computes in float32.")
         time.sleep(knobs["load_s"])

@@ -1,27 +1,34 @@
 """The runtime host: a child process that owns one device and its inference library. `python -m shoal.runtimes.host`.
 
 One blocking loop over one socket: read an order, do it, report. The next batch waits in the socket's buffer while one
-runs; loads run in a thread of their own, so that a model that loads does not hold up those that serve. It imports the
-runtime it is asked for and nothing of gateways, queues or event loops. It ends when its parent closes the socket or
-dies.
+runs; loading and freeing is done in threads, so that a model that comes or goes does not hold up those that serve. It
+imports the runtime it is asked for and nothing of gateways, queues or event loops. It ends when its parent closes the
+socket or dies.
 """
 
 from __future__ import annotations
 
 import argparse
 import faulthandler
+import gc
 import queue
 import signal
 import socket
 import threading
 import time
 import traceback
+from collections.abc import Callable
+
+import msgspec
 
 from shoal.errors import InternalError, ShoalError
 from shoal.lifeline import end_with_parent
-from shoal.runtimes.base import Features, Runtime, Session
+from shoal.runtimes.base import Features, Footprint, Runtime, Session, SessionFacts
+from shoal.runtimes.footprint import release_free_memory
 from shoal.runtimes.registry import open_runtime
 from shoal.runtimes.wire import (
+    Estimate,
+    Estimated,
     Failed,
     FrameReader,
     Load,
@@ -60,13 +67,13 @@ class Host:
         match order := decode_order(header):
             case Run():
                 self._outbox.send(self._run(order, body))
+            case Estimate():
+                self._aside(order.id, lambda: Estimated(order.id, self._estimate(order)))
             case Load():
-                threading.Thread(target=self._load, args=(order,), daemon=True).start()
+                self._aside(order.id, lambda: Loaded(order.id, self._load(order)))
             case Unload():
                 session = self._sessions.pop(order.session, None)
-                if session is not None:
-                    session.close()
-                self._outbox.send(pack(Unloaded(order.id)))
+                self._aside(order.id, lambda: self._unload(order, session))
 
     def _run(self, order: Run, body: memoryview) -> bytes:
         try:
@@ -81,17 +88,41 @@ class Host:
         except Exception as error:
             return pack(_failure(order.id, error))
 
-    def _load(self, order: Load) -> None:
-        try:
-            with self._load_lock:
-                if order.runtime not in self._runtimes:
-                    self._runtimes[order.runtime] = open_runtime(order.runtime)
-                session = self._runtimes[order.runtime].load(order.spec, order.options)
-            self._sessions[order.session] = session
-            report = pack(Loaded(order.id, session.facts))
-        except Exception as error:
-            report = pack(_failure(order.id, error))
-        self._outbox.send(report)
+    def _aside(self, order_id: int, work: Callable[[], msgspec.Struct]) -> None:
+        """Do something in a thread of its own, and report what it returns, or that it failed."""
+
+        def report() -> None:
+            try:
+                frame = pack(work())
+            except Exception as error:
+                frame = pack(_failure(order_id, error))
+            self._outbox.send(frame)
+
+        threading.Thread(target=report, daemon=True).start()
+
+    def _estimate(self, order: Estimate) -> Footprint:
+        return self._runtime(order.runtime).footprint(order.spec, order.options)
+
+    def _load(self, order: Load) -> SessionFacts:
+        runtime = self._runtime(order.runtime)
+        with self._load_lock:
+            session = runtime.load(order.spec, order.options)
+        self._sessions[order.session] = session
+        return session.facts
+
+    def _unload(self, order: Unload, session: Session | None) -> Unloaded:
+        if session is not None:
+            session.close()
+            del session
+            gc.collect()
+            release_free_memory()
+        return Unloaded(order.id)
+
+    def _runtime(self, name: str) -> Runtime:
+        with self._load_lock:
+            if name not in self._runtimes:
+                self._runtimes[name] = open_runtime(name)
+            return self._runtimes[name]
 
 
 class Outbox:

@@ -16,9 +16,11 @@ from typing import Any, cast
 
 from shoal.catalog.spec import ModelSpec
 from shoal.errors import ShoalError
-from shoal.runtimes.base import Arrays, Features, RuntimeOptions, SessionFacts
+from shoal.runtimes.base import Arrays, Features, Footprint, RuntimeOptions, SessionFacts
 from shoal.runtimes.wire import (
     SOCKET_BUFFER_BYTES,
+    Estimate,
+    Estimated,
     Failed,
     FrameReader,
     Load,
@@ -135,6 +137,10 @@ class HostLink:
                 await self._process.wait()
             await self._output
 
+    def estimate(self, spec: ModelSpec, runtime: str, options: RuntimeOptions) -> asyncio.Future[Footprint]:
+        """What memory a model would take."""
+        return self._order(Estimate(self._take_id(), runtime, spec, options))
+
     def load(
         self, session: str, spec: ModelSpec, runtime: str, options: RuntimeOptions
     ) -> asyncio.Future[SessionFacts]:
@@ -158,7 +164,7 @@ class HostLink:
         self._next_id += 1
         return self._next_id
 
-    def _order(self, order: Load | Run | Unload, arrays: Arrays | None = None) -> asyncio.Future[Any]:
+    def _order(self, order: Estimate | Load | Run | Unload, arrays: Arrays | None = None) -> asyncio.Future[Any]:
         if self._connection is None or not self._connection.is_open:
             future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
             future.set_exception(HostExited(f"runtime host {self.name} is not running"))
@@ -227,6 +233,8 @@ class _Connection(asyncio.BufferedProtocol):
                 self.has_run = True
                 self._on_run(report.device_tokens)
                 future.set_result((arrays_of(report.arrays, body), report.seconds))
+            case Estimated():
+                future.set_result(report.footprint)
             case Loaded():
                 future.set_result(report.facts)
             case Unloaded():

@@ -15,12 +15,14 @@ import msgspec
 import numpy as np
 
 from shoal.catalog.spec import ModelSpec
-from shoal.runtimes.base import Arrays, RuntimeOptions, SessionFacts
+from shoal.runtimes.base import Arrays, Footprint, RuntimeOptions, SessionFacts
 from shoal.types import ErrorBody
 
 __all__ = [
     "SOCKET_BUFFER_BYTES",
     "ArrayHead",
+    "Estimate",
+    "Estimated",
     "Failed",
     "FrameReader",
     "Load",
@@ -43,6 +45,15 @@ class ArrayHead(msgspec.Struct, frozen=True, array_like=True):
     name: str
     dtype: str
     shape: tuple[int, ...]
+
+
+class Estimate(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """Order: say what memory a model would take."""
+
+    id: int
+    runtime: str
+    spec: ModelSpec
+    options: RuntimeOptions
 
 
 class Load(msgspec.Struct, frozen=True, array_like=True, tag=True):
@@ -68,6 +79,13 @@ class Unload(msgspec.Struct, frozen=True, array_like=True, tag=True):
 
     id: int
     session: str
+
+
+class Estimated(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """Report: what memory the model would take."""
+
+    id: int
+    footprint: Footprint
 
 
 class Loaded(msgspec.Struct, frozen=True, array_like=True, tag=True):
@@ -108,8 +126,8 @@ SOCKET_BUFFER_BYTES = 4 * 1024 * 1024
 _PADDING = bytes(_ALIGNMENT)
 
 _encode = msgspec.msgpack.Encoder().encode
-decode_order = msgspec.msgpack.Decoder(Load | Run | Unload).decode
-decode_report = msgspec.msgpack.Decoder(Loaded | Ran | Unloaded | Failed).decode
+decode_order = msgspec.msgpack.Decoder(Estimate | Load | Run | Unload).decode
+decode_report = msgspec.msgpack.Decoder(Estimated | Loaded | Ran | Unloaded | Failed).decode
 
 
 def _aligned(size: int) -> int:

@@ -1,7 +1,7 @@
 """What a worker says about itself and hears from gateways: status, hello, and the exchange by which models get loaded.
 
-A gateway that wants a model which nobody has loaded asks once; every worker that could load it bids with its free
-memory; the one that the gateway names loads it.
+A gateway that wants a model which nobody has loaded asks once; every worker that could make room for it bids with the
+memory that would stay free; the one that the gateway names loads it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import msgspec
 
 from shoal.queue.base import Listener, Queue
 from shoal.types import Demand, WorkerStatus, decode_demand, encode
-from shoal.worker.memory import free_bytes
 from shoal.worker.residency import Residency
 from shoal.worker.sidecar import Sidecar
 
@@ -89,7 +88,7 @@ class Announcer:
         if not self._residency.can_load(demand.model):
             self.announce()  # what we know about it is news to who asks
         elif demand.kind == "wanted":
-            bid = Demand("bid", demand.model, self._worker_id, free_bytes())
+            bid = Demand("bid", demand.model, self._worker_id, self._residency.bid(demand.model))
             self._queue.send(f"demand.{self._pool}", encode(bid))
         elif demand.worker_id == self._worker_id:
             self._residency.start_load(demand.model)

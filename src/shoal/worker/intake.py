@@ -32,8 +32,8 @@ INLINE_BYTES = 2048
 """Chunks up to this size are tokenised on the event loop: a thread costs more than they do."""
 
 HELD_BATCHES = 2
-BULK_BATCHES = 0.25
-"""Held of the lane `bulk` however much waits in the others."""
+LEAST_BATCHES = 0.25
+"""Held of a lane however much waits in those before it."""
 
 MAX_CREDIT = 256
 
@@ -77,8 +77,8 @@ class Intake:
         replies.on_close = self.top_up_soon
 
     async def open(self, model: Model) -> None:
-        """Open pulls on a model's lanes; they get credit once it is one of the models."""
-        priorities = get_args(Priority)
+        """Open pulls on a model's lanes, the most urgent first; they get credit once it is one of the models."""
+        priorities: tuple[Priority, ...] = get_args(Priority)
         lanes = [Lane(self._pool, model.id, priority) for priority in priorities]
         pulls = await asyncio.gather(*(self._queue.pull(lane, partial(self._receive, model)) for lane in lanes))
         model.pulls = dict(zip(priorities, pulls, strict=True))
@@ -102,21 +102,18 @@ class Intake:
     def _grant_room(self, model: Model) -> None:
         """Grant a model's pulls credit for the room there is. Room is seconds of work, shared by all models.
 
-        Bulk fills what the other lanes leave, and a little in any case, so that it is never starved. What it fills is
-        no less room for the others: the batcher puts them first.
+        A lane fills what the lanes before it leave, and a little in any case, so that none is starved. What it fills is
+        no less room for those before it: the batcher puts them first.
         """
         if not model.is_open:
             return
         full_s = model.full_batch_tokens * model.seconds_per_token
-        bulk_s = sum(other.held_bulk_s for other in self._models)
-        rest_s = sum(other.held_s for other in self._models) - bulk_s
-        room_s = HELD_BATCHES * full_s - rest_s
-        bulk_room_s = max(room_s, BULK_BATCHES * full_s) - bulk_s
+        room_s = HELD_BATCHES * full_s
         for priority, pull in model.pulls.items():
-            if priority == "bulk":
-                self._grant(model, pull, bulk_room_s, model.full_batch_tokens)
-            else:
-                self._grant(model, pull, room_s, model.tokens_per_chunk)
+            held_s = sum(other.held_in_s(priority) for other in self._models)
+            chunk_tokens = model.full_batch_tokens if priority == "bulk" else model.tokens_per_chunk
+            self._grant(model, pull, max(room_s, LEAST_BATCHES * full_s) - held_s, chunk_tokens)
+            room_s -= held_s
 
     def _grant(self, model: Model, pull: Pull, room_s: float, chunk_tokens: float) -> None:
         """Raise a pull's credit to the chunks that there is room for; seldom, as a grant is a message."""
@@ -140,6 +137,7 @@ class Intake:
 
     def _accept(self, model: Model, lease: Lease, chunk: Chunk) -> None:
         work = Work(model, lease, chunk, self._loop.time(), time())
+        model.used_at = work.received_at
         self._replies.add(work)
         if lease.delivery_count > self._max_deliveries:
             self._give_up(work)

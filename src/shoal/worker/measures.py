@@ -113,8 +113,8 @@ class Measures:
             models: those that serve, as a live view.
             states: of all models.
             device_tokens: tokens that the device has run so far, padding included.
-            bytes_in_use: by weights.
-            bytes_allowed: 0 = as many as there are.
+            bytes_in_use: of models that load, serve or leave: weights, and room for activations.
+            bytes_allowed: for all of them.
         """
 
         def gauge(name: str, help: str, read: Callable[[Model], float]) -> None:
@@ -128,7 +128,7 @@ class Measures:
         self.metrics.gauge("shoal_models", "Models by state.", lambda: _by_state(states()), ("state",))
         self.metrics.gauge("shoal_device_tokens", "Tokens run so far, padding included.", device_tokens)
         self.metrics.gauge("shoal_model_bytes", "Bytes that loaded models take.", bytes_in_use)
-        self.metrics.gauge("shoal_model_budget_bytes", "Bytes that models may take; 0 = no limit.", bytes_allowed)
+        self.metrics.gauge("shoal_model_budget_bytes", "Bytes that models may take together.", bytes_allowed)
 
     def _find(self, model: str) -> _OfModel:
         found = self._of_model.get(model)

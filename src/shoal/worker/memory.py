@@ -1,11 +1,31 @@
-"""How much memory this machine, or this container, has left."""
+"""How much memory this machine, or this container, has left, and how much of it models may take."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
 
-__all__ = ["free_bytes"]
+from shoal.settings import parse_size
+
+__all__ = ["budget_bytes", "free_bytes"]
+
+MACHINE_SHARE = 0.8
+"""Of the machine's free memory: batches, tokenizers and the system's file cache need some."""
+
+DEVICE_SHARE = 0.9
+"""Of a device's own memory."""
+
+
+def budget_bytes(setting: str, device_bytes: int | None = None) -> int:
+    """Bytes that models may take together.
+
+    Args:
+        setting: bytes with a unit; empty or 0 takes a share of the device's memory.
+        device_bytes: of a device with memory of its own; None stands for the machine's, as far as it is free now.
+    """
+    if size := parse_size(setting):
+        return size
+    return int(MACHINE_SHARE * free_bytes() if device_bytes is None else DEVICE_SHARE * device_bytes)
 
 
 def free_bytes() -> int:

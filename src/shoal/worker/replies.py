@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 from shoal.errors import DeadlineExceeded, InternalError, ShoalError, TooLarge
 from shoal.queue.base import Lease, Queue
@@ -15,7 +15,7 @@ from shoal.runtimes.base import Arrays
 from shoal.types import ChunkReply, StageTimes, encode
 from shoal.worker.measures import Measures
 from shoal.worker.render import render
-from shoal.worker.work import Batch, Work
+from shoal.worker.work import Batch, Model, Work
 
 __all__ = ["Replies"]
 
@@ -35,11 +35,7 @@ class Replies:
         self._measures = measures
         self._loop = asyncio.get_running_loop()
         self._open: dict[str, Work] = {}
-        self._settled: asyncio.Event = asyncio.Event()
-        self._settled.set()
-
-    def __iter__(self) -> Iterator[Work]:
-        return iter(list(self._open.values()))
+        self._left = asyncio.Event()
 
     def renew(self, chunk_id: str, lease: Lease) -> bool:
         """Put a new lease in the place of the old one, if the chunk is held already; returns whether it is.
@@ -54,7 +50,6 @@ class Replies:
     def add(self, work: Work) -> None:
         """Take responsibility for a work."""
         self._open[work.chunk.chunk_id] = work
-        self._settled.clear()
         work.model.hold(work.num_tokens, work.chunk.priority)
         self._measures.took(work)
 
@@ -64,9 +59,15 @@ class Replies:
         work.model.count_chunk(num_tokens, len(work.prepared), work.chunk.priority)
         work.num_tokens = num_tokens
 
-    async def settled(self) -> None:
-        """Wait until nothing is open."""
-        await self._settled.wait()
+    def of(self, model: Model | None = None) -> list[Work]:
+        """What is open of a model, or of all."""
+        return [work for work in self._open.values() if model is None or work.model is model]
+
+    async def settled(self, model: Model | None = None) -> None:
+        """Wait until nothing is open of a model, or of any."""
+        while self.of(model):
+            self._left.clear()
+            await self._left.wait()
 
     def collect(self, batch: Batch, arrays: Arrays, seconds: float) -> None:
         """Give each work its rows of a batch; answer those that are complete."""
@@ -98,7 +99,7 @@ class Replies:
 
     def keep(self, now: float) -> None:
         """Tell the queue that we are at it still, for all that is open and has time left; expire the rest."""
-        for work in self:
+        for work in self.of():
             if work.deadline <= now:
                 self.expire(work)
             else:
@@ -145,5 +146,4 @@ class Replies:
         work.model.hold(-work.num_tokens, work.chunk.priority)
         self._open.pop(work.chunk.chunk_id, None)
         self.on_close()
-        if not self._open:
-            self._settled.set()
+        self._left.set()

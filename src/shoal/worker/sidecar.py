@@ -259,9 +259,26 @@ class Sidecar:
         """Serve a model no more, and refuse what waits for it."""
         del self.models[model.id]
         await self._intake.close(model)
-        for work in self.replies:
-            if work.model is model:
-                self.replies.refuse(work, error)
+        for work in self.replies.of(model):
+            self.replies.refuse(work, error)
+
+    async def release(self, model: Model, limit_s: float) -> None:
+        """Serve a model no more: finish what is on loan within the limit, and hand the rest back."""
+        await self._intake.close(model)
+        await self._settle(model, limit_s)
+        if self.models.get(model.id) is model:
+            del self.models[model.id]
+
+    async def _settle(self, model: Model | None, limit_s: float) -> bool:
+        """Wait for what is open, then hand back what is left; returns whether nothing was."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self.replies.settled(model), limit_s)
+        left = self.replies.of(model)
+        for work in left:
+            self.replies.hand_back(work)
+        if left:
+            logger.warning("%d chunks are not done after %g s and handed back", len(left), limit_s)
+        return not left
 
     def _keep_leases(self) -> None:
         """Three times a lease: renew what is open, and look whether the host hangs."""
@@ -276,14 +293,8 @@ class Sidecar:
         """Pull no more, finish what is on loan within `drain_s`, hand the rest back; returns whether all is done."""
         for model in self.models.values():
             await self._intake.close(model)
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self.replies.settled(), drain_s)
+        is_done = await self._settle(None, drain_s)
         for timer in (self._keeper, self._timer):
             if timer is not None:
                 timer.cancel()
-        left = list(self.replies)
-        for work in left:
-            self.replies.hand_back(work)
-        if left:
-            logger.warning("%d chunks are not done after %g s and handed back", len(left), drain_s)
-        return not left
+        return is_done

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from statistics import median
+from typing import get_args
 
 from shoal.adapters.base import Adapter, Prepared, runs_by_item
 from shoal.catalog.spec import ModelSpec
@@ -35,16 +36,18 @@ class Model:
     Attributes:
         cost: as measured at load, or better: see `observe`.
         max_tokens: tokens that a batch may have for reasons of memory.
+        most_tokens: the same while memory is as free as at load.
         max_items: items that a batch may have.
         quantum_tokens: tokens that a batch should have at most.
         waiting: prepared items that wait for the device.
-        pulls: standing pulls, by priority.
-        held_tokens: tokens of all chunks on loan, those on the device included.
-        held_bulk_tokens: those of the lane `bulk` among them.
+        pulls: standing pulls by lane, the most urgent first.
+        held_in: tokens of the chunks on loan, those on the device included, by lane.
         pace: moving mean of how much longer batches take than measured at load; the host may share its cores with us.
         tokens_per_chunk, tokens_per_item: moving means; until the first chunk has come, it counts for a quantum. The
             first leaves out the lane `bulk`, whose chunks are about a quantum each.
         is_open: whether it still takes chunks.
+        ready_at: since when it serves.
+        used_at: when its last chunk came.
     """
 
     def __init__(
@@ -62,20 +65,20 @@ class Model:
         self.adapter = adapter
         self.facts = facts
         self.cost = cost
-        self.max_tokens = self._most_tokens = max_tokens
+        self.max_tokens = self.most_tokens = max_tokens
         self.max_items = max_items
         self._objective_s = objective_s
         self.quantum_tokens = self._quantum()
         self.load_s = load_s
         self.waiting: Waiting[WorkItem] = Waiting()
-        self.pulls: dict[str, Pull] = {}
-        self.held_tokens = 0
-        self.held_bulk_tokens = 0
+        self.pulls: dict[Priority, Pull] = {}
+        self.held_in: dict[Priority, int] = dict.fromkeys(get_args(Priority), 0)
         self.pace = 1.0
         self._ratios: deque[float] = deque(maxlen=JUDGED_BATCHES)
         self._num_chunks = 0
         self.tokens_per_chunk = self.tokens_per_item = float(self.quantum_tokens)
         self.is_open = True
+        self.ready_at = self.used_at = 0.0
 
     @property
     def id(self) -> str:
@@ -93,20 +96,27 @@ class Model:
         return max((self.cost.a_s + self.cost.c_s * tokens) / tokens, LEAST_SECONDS_PER_TOKEN)
 
     @property
+    def held_tokens(self) -> int:
+        """Tokens on loan."""
+        return sum(self.held_in.values())
+
+    @property
     def held_s(self) -> float:
         """Seconds of work on loan."""
         return self.held_tokens * self.seconds_per_token
 
+    def held_in_s(self, priority: Priority) -> float:
+        """Seconds of one lane's work on loan."""
+        return self.held_in[priority] * self.seconds_per_token
+
     @property
-    def held_bulk_s(self) -> float:
-        """Seconds of bulk work on loan."""
-        return self.held_bulk_tokens * self.seconds_per_token
+    def is_busy(self) -> bool:
+        """Whether there is work for it, here or in the queue: a lane without credit may hold some."""
+        return self.held_tokens > 0 or any(pull.credit == 0 for pull in self.pulls.values())
 
     def hold(self, num_tokens: int, priority: Priority) -> None:
         """Count so many tokens more (or fewer) as held."""
-        self.held_tokens += num_tokens
-        if priority == "bulk":
-            self.held_bulk_tokens += num_tokens
+        self.held_in[priority] += num_tokens
 
     @property
     def state(self) -> LoadedModel:
@@ -121,6 +131,7 @@ class Model:
             runtime=self.facts.runtime,
             device=self.facts.device,
             precision=self.facts.precision,
+            bytes_in_use=self.facts.bytes_in_use,
         )
 
     def expected_s(self, num_tokens: int) -> float:
@@ -152,7 +163,7 @@ class Model:
 
     def double_tokens(self) -> bool:
         """Memory may be free again: allow twice as much, up to the first bound. Returns whether the quantum changed."""
-        self.max_tokens = min(2 * self.max_tokens, self._most_tokens)
+        self.max_tokens = min(2 * self.max_tokens, self.most_tokens)
         return self._has_new_quantum()
 
     def _has_new_quantum(self) -> bool:

@@ -14,9 +14,11 @@ from shoal.runtimes.link import HostExited, HostLink
 from shoal.settings import QueueSettings, WorkerSettings
 from shoal.telemetry.metrics import Metrics
 from shoal.worker.announcer import Announcer
+from shoal.worker.loading import Loading
 from shoal.worker.measures import Measures
-from shoal.worker.residency import Loader, Residency, Resolve, as_source
+from shoal.worker.residency import Residency
 from shoal.worker.sidecar import Sidecar
+from shoal.worker.sources import Loader, Resolve, as_source
 
 __all__ = ["Worker"]
 
@@ -31,7 +33,8 @@ class Worker:
     Args:
         specs: the models that it may serve: specs, loaders (callables with a `card`), or plain callables, which are
             resolved at `start`.
-        preload: ids or aliases of models to load at once; others load on demand.
+        preload: ids or aliases of models to load at once, pinned ones first, as far as they fit into the memory budget
+            together; others load on demand.
         metrics: where this worker's are declared; None keeps them to itself.
     """
 
@@ -51,14 +54,17 @@ class Worker:
         self._given = specs
         self._preload = preload
         self._drain_s = settings.drain_s
+        self._pin = [name.strip() for name in settings.pin.split(",") if name.strip()]
         self._threads = ThreadPoolExecutor(max(1, settings.tokenizer_threads), "tokenize")
         self.measures = Measures(metrics or Metrics())
         self._link = HostLink(f"{settings.runtime} host of {self.id}", self._on_host_exit)
         self.sidecar = Sidecar(
             queue, self._link, self._threads, settings, queue_settings, self._announce, self.measures
         )
-        self._residency = Residency(self._link, self.sidecar, settings, self._announce)
-        self._announcer = Announcer(queue, queue_settings.pool, self.id, self._residency, self.sidecar)
+        self.residency = Residency(
+            Loading(self._link, settings), self.sidecar, settings, self._announce, self.measures
+        )
+        self._announcer = Announcer(queue, queue_settings.pool, self.id, self.residency, self.sidecar)
         self._watch()
         self._loads: list[asyncio.Task[None]] = []
         self._reviving: asyncio.Task[None] | None = None
@@ -80,15 +86,17 @@ class Worker:
         """Start the host, announce the models and begin to load those of `preload`; `wait_ready` waits for them.
 
         Raises:
-            UnknownModel: a name in `preload` stands for nothing.
+            UnknownModel: a name in `preload`, or one that is to be pinned, stands for nothing.
             ModelRefused: a model given as a plain callable is not understood.
         """
         for given in self._given:
-            self._residency.add(await as_source(given))
-        self.measures.know(card.id for card in self._residency.cards)
-        names = [self._residency.find(name) for name in self._preload]
+            self.residency.add(await as_source(given))
+        self.measures.know(card.id for card in self.residency.cards)
+        pinned = self.residency.pin(self._pin)
+        preloaded = [self.residency.find(name) for name in self._preload]
+        names = sorted(dict.fromkeys(preloaded), key=lambda name: name not in pinned)
         await self._link.start()
-        self._loads = [self._residency.start_load(name) for name in dict.fromkeys(names)]
+        self._loads = [self.residency.start_load(name, may_evict=False) for name in names]
         self._is_serving = True
         await self._announcer.start()
 
@@ -106,7 +114,7 @@ class Worker:
             return
         self._is_serving = False
         await self._announcer.leave()
-        await self._residency.cancel()
+        await self.residency.cancel()
         is_done = await self.sidecar.close(self._drain_s)
         self._is_stopping = True
         if not is_done:
@@ -121,10 +129,10 @@ class Worker:
         models = self.sidecar.models
         self.measures.watch(
             models.values(),
-            lambda: self._residency.states,
+            lambda: self.residency.states,
             lambda: float(self._link.device_tokens),
-            lambda: float(sum(model.facts.bytes_in_use for model in models.values())),
-            lambda: 0.0,
+            lambda: float(self.residency.room.used_bytes),
+            lambda: float(self.residency.room.budget_bytes),
         )
 
     def _announce(self) -> None:
@@ -136,6 +144,7 @@ class Worker:
             return
         logger.error("The runtime host died; starting another one")
         self.measures.host_restarts.value += 1
+        self.residency.host_exited()
         self.sidecar.host_exited()
         if self._reviving is None or self._reviving.done():
             self._reviving = asyncio.create_task(self._revive())
@@ -145,7 +154,7 @@ class Worker:
         while not is_up:
             try:
                 await self._link.restart()
-                await self._residency.reload()
+                await self.residency.reload()
                 is_up = self._link.is_running
             except (HostExited, OSError) as error:
                 logger.error("The new runtime host failed: %s", error)

@@ -8,7 +8,8 @@ import openvino as ov
 
 from shoal.catalog.spec import ModelSpec
 from shoal.errors import ModelRefused
-from shoal.runtimes.base import RuntimeOptions, SessionFacts
+from shoal.runtimes.base import Footprint, RuntimeOptions, SessionFacts
+from shoal.runtimes.footprint import footprint
 from shoal.runtimes.openvino.graph import build_graph
 from shoal.runtimes.openvino.session import OpenVINOSession
 
@@ -24,6 +25,11 @@ class OpenVINORuntime:
 
     def __init__(self) -> None:
         self._openvino = ov.Core()
+
+    def footprint(self, spec: ModelSpec, options: RuntimeOptions) -> Footprint:
+        """See `base.Runtime.footprint`."""
+        number_bytes = {"float32": 4, "bfloat16": 2}[self._precision(options.precision)]
+        return footprint(spec, number_bytes)
 
     def load(self, spec: ModelSpec, options: RuntimeOptions) -> OpenVINOSession:
         """See `base.Runtime.load`. There are no `extra` options."""

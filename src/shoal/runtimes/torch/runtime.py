@@ -9,7 +9,8 @@ import torch
 
 from shoal.catalog.spec import ModelSpec, Pooling, Sparse
 from shoal.errors import ModelRefused
-from shoal.runtimes.base import RuntimeOptions, SessionFacts
+from shoal.runtimes.base import Footprint, RuntimeOptions, SessionFacts
+from shoal.runtimes.footprint import footprint
 from shoal.runtimes.torch.attention import has_varlen_kernel
 from shoal.runtimes.torch.capability import try_packed
 from shoal.runtimes.torch.copies import Tensors
@@ -31,6 +32,13 @@ class TorchRuntime:
     """torch and transformers, on CUDA if there is one, else on the CPU."""
 
     name = "torch"
+
+    def footprint(self, spec: ModelSpec, options: RuntimeOptions) -> Footprint:
+        """See `base.Runtime.footprint`."""
+        device = choose_device(read_choices(options).device)
+        number_bytes = choose_dtype(options.precision, device).itemsize
+        total = torch.cuda.get_device_properties(device).total_memory if device.type == "cuda" else None
+        return footprint(spec, number_bytes, total)
 
     def load(self, spec: ModelSpec, options: RuntimeOptions) -> TorchSession:
         """See `base.Runtime.load`; `options.extra` as `options.Choices`.

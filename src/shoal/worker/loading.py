@@ -1,0 +1,114 @@
+"""Makes a model ready to serve: tokenizer in a thread, weights in the runtime host, costs measured through it.
+
+Which model is loaded when, and what becomes of one that fails, is not known here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import msgspec
+
+from shoal.adapters import open_adapter
+from shoal.adapters.base import Adapter
+from shoal.catalog.spec import ModelSpec
+from shoal.runtimes.base import Footprint, RuntimeOptions, SessionFacts
+from shoal.runtimes.link import HostLink
+from shoal.settings import WorkerSettings
+from shoal.types import EmbedOptions
+from shoal.worker.cost import CostModel, measure
+from shoal.worker.work import Model
+
+__all__ = ["Loading"]
+
+MEASURED_ITEM_TOKENS = 128
+
+LOAD_LIMIT_S = 600.0
+"""A load that takes longer hangs: only the end of the runtime host ends it."""
+
+
+class Loading:
+    """Loads models into one runtime host, one at a time: a load beside a measurement would spoil it.
+
+    Raises:
+        ValueError: `runtime_options` is not a JSON object.
+    """
+
+    def __init__(self, link: HostLink, settings: WorkerSettings) -> None:
+        self._link = link
+        self._settings = settings
+        self._options = _runtime_options(settings)
+        self._one_at_a_time = asyncio.Lock()
+        self._costs: dict[str, tuple[CostModel, int]] = {}
+
+    async def estimate(self, spec: ModelSpec) -> Footprint:
+        """What memory a model would take."""
+        return await self._link.estimate(spec, self._settings.runtime, self._options)
+
+    async def load(self, spec: ModelSpec) -> Model:
+        """Load a model and measure its costs, unless they are known from an earlier time.
+
+        Raises:
+            HostExited: the runtime host died meanwhile.
+            MemoryError: it does not fit into memory.
+            TimeoutError: it hung, and the host was killed.
+            ShoalError: the runtime or the adapter refuses it.
+        """
+        async with self._one_at_a_time:
+            started = time.monotonic()
+            adapter, facts = await asyncio.gather(
+                asyncio.to_thread(open_adapter, spec, truncates=self._settings.truncate), self.load_session(spec)
+            )
+            if spec.id not in self._costs:
+                self._costs[spec.id] = await self._measure(spec, adapter)
+            cost, max_tokens = self._costs[spec.id]
+            objective_s = self._settings.latency_objective_ms / 1000
+            load_s = time.monotonic() - started
+            return Model(spec, adapter, facts, cost, objective_s, max_tokens, self._settings.max_batch_items, load_s)
+
+    async def load_session(self, spec: ModelSpec) -> SessionFacts:
+        """Load the weights alone."""
+        loaded = self._link.load(spec.id, spec, self._settings.runtime, self._options)
+        try:
+            return await asyncio.wait_for(loaded, LOAD_LIMIT_S)
+        except TimeoutError:
+            self._link.kill()
+            raise
+
+    async def unload(self, model_id: str) -> None:
+        """Free a model's memory; does nothing if it is not loaded.
+
+        Raises:
+            HostExited: the host is dead, and its memory free.
+        """
+        await self._link.unload(model_id)
+
+    def remember(self, model: Model) -> None:
+        """Take the costs that a model has now for those that it will have when it is loaded again."""
+        self._costs[model.id] = (model.cost, model.most_tokens)
+
+    async def _measure(self, spec: ModelSpec, adapter: Adapter) -> tuple[CostModel, int]:
+        async def run(num_tokens: int) -> tuple[int, float]:
+            item_tokens = min(num_tokens, MEASURED_ITEM_TOKENS, spec.tokenization.max_length)
+            num_items = min(max(1, num_tokens // item_tokens), self._settings.max_batch_items)
+            items = adapter.prepare(["a " * (item_tokens - 2)], EmbedOptions(overflow="truncate")) * num_items
+            _, seconds = await self._link.run(spec.id, adapter.collate(items))
+            return sum(item.cost for item in items), seconds
+
+        return await measure(run, self._settings.max_batch_tokens)
+
+
+def _runtime_options(settings: WorkerSettings) -> RuntimeOptions:
+    """What each load is given.
+
+    Raises:
+        ValueError: `runtime_options` is not a JSON object.
+    """
+    try:
+        extra = msgspec.json.decode(settings.runtime_options or "{}", type=dict)
+    except msgspec.MsgspecError as error:
+        raise ValueError(
+            f"runtime_options is {settings.runtime_options!r}; it must be a JSON object: {error}"
+        ) from None
+    return RuntimeOptions(settings.precision, settings.threads, extra)
