@@ -65,7 +65,9 @@ def test_every_flag_and_it_wins_over_the_variable(group: type[Any], one: Declara
     flag = [one.flag, text]
     if one.kind is bool:
         flag = [one.flag if value else one.flag.replace("--", "--no-", 1)]
-    variables = {one.variable: str(one.default)} if one.default != "" else {one.variable: "1" if one.is_size else "other"}
+    variables = (
+        {one.variable: str(one.default)} if one.default != "" else {one.variable: "1" if one.is_size else "other"}
+    )
     assert parsed(group, *flag, **variables) == group(**{one.name: value})
 
 

@@ -15,7 +15,7 @@ import msgspec
 __all__ = ["Choice", "Resident", "choose"]
 
 LEAST_IDLE_S, IDLE_LOADS = 0.25, 2.0
-LEAST_BUSY_S, BUSY_LOADS = 2.0, 8.0
+LEAST_BUSY_S, BUSY_LOADS = 0.5, 8.0
 """A turn: so many seconds at least, and so many times what loading took."""
 
 
@@ -26,7 +26,7 @@ class Resident(msgspec.Struct, frozen=True):
         num_bytes: memory that it holds.
         ready_at: since when.
         used_at: when the last work for it came.
-        load_s: seconds that loading it took.
+        load_s: seconds that loading it again would take.
         is_busy: whether there is work for it, here or in the queue.
         is_pinned: whether it must stay.
     """

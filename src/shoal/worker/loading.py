@@ -60,12 +60,15 @@ class Loading:
             adapter, facts = await asyncio.gather(
                 asyncio.to_thread(open_adapter, spec, truncates=self._settings.truncate), self.load_session(spec)
             )
+            reload_s = time.monotonic() - started
             if spec.id not in self._costs:
                 self._costs[spec.id] = await self._measure(spec, adapter)
             cost, max_tokens = self._costs[spec.id]
             objective_s = self._settings.latency_objective_ms / 1000
             load_s = time.monotonic() - started
-            return Model(spec, adapter, facts, cost, objective_s, max_tokens, self._settings.max_batch_items, load_s)
+            model = Model(spec, adapter, facts, cost, objective_s, max_tokens, self._settings.max_batch_items, load_s)
+            model.reload_s = reload_s
+            return model
 
     async def load_session(self, spec: ModelSpec) -> SessionFacts:
         """Load the weights alone."""

@@ -86,6 +86,11 @@ class Residency:
         loading = [LoadedModel(id, "loading", load_s=self._last_load_s) for id in self._coming]
         return (*ready, *loading, *self._failures.states)
 
+    @property
+    def ready_ids(self) -> set[str]:
+        """Models that serve and need not leave."""
+        return {model.id for model in self._serving()}
+
     def add(self, source: Source) -> None:
         """Announce a model as one that could be loaded."""
         self._sources[source.card.id] = source
@@ -233,7 +238,7 @@ class Residency:
                 self.room.held.get(model.id, 0),
                 model.ready_at,
                 model.used_at,
-                model.load_s,
+                model.reload_s,
                 is_busy=model.is_busy,
                 is_pinned=model.id in self._pinned,
             )

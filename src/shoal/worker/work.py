@@ -46,6 +46,7 @@ class Model:
         tokens_per_chunk, tokens_per_item: moving means; until the first chunk has come, it counts for a quantum. The
             first leaves out the lane `bulk`, whose chunks are about a quantum each.
         is_open: whether it still takes chunks.
+        load_s, reload_s: seconds that loading took, and would take again with its costs known.
         ready_at: since when it serves.
         used_at: when its last chunk came.
     """
@@ -69,7 +70,7 @@ class Model:
         self.max_items = max_items
         self._objective_s = objective_s
         self.quantum_tokens = self._quantum()
-        self.load_s = load_s
+        self.load_s = self.reload_s = load_s
         self.waiting: Waiting[WorkItem] = Waiting()
         self.pulls: dict[Priority, Pull] = {}
         self.held_in: dict[Priority, int] = dict.fromkeys(get_args(Priority), 0)
