@@ -12,9 +12,11 @@ import argparse
 import asyncio
 import base64
 import collections
+import importlib
 import json
 import random
 import statistics
+import sys
 import tempfile
 import time
 from collections.abc import Sequence
@@ -25,11 +27,13 @@ import httpx
 import msgspec
 import numpy as np
 
+from benchmarks import machine
 from shoal.catalog import fake_spec, resolve
 from shoal.catalog.spec import ModelSpec
 from shoal.gateway import Gateway
 from shoal.gateway.server import Server
 from shoal.queue.memory import MemoryQueue
+from shoal.runtimes.footprint import footprint
 from shoal.settings import GatewaySettings, QueueSettings, WorkerSettings
 from shoal.worker import Worker
 
@@ -161,31 +165,20 @@ def main() -> None:
         report = asyncio.run(measure(specs, settings, rate=arguments.rate, seconds=arguments.seconds))
     print(json.dumps(report, indent=2))
     if arguments.json:
-        arguments.json.write_text(json.dumps({"machine": _machine(), **report}, indent=2) + "\n")
+        arguments.json.write_text(json.dumps({"machine": machine.describe(), **report}, indent=2) + "\n")
 
 
 def _tiny_models(scratch: Path) -> list[Path]:
     """Three real models of random weights and one size."""
-    import sys
-
     sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
-    from tiny_models import TinyModel, save_tiny_model
-
-    return [save_tiny_model(scratch / f"seed{seed}", TinyModel("bert", seed=seed)) for seed in range(3)]
+    tiny: Any = importlib.import_module("tiny_models")
+    return [tiny.save_tiny_model(scratch / f"seed{seed}", tiny.TinyModel("bert", seed=seed)) for seed in range(3)]
 
 
 def _bytes_of(spec: ModelSpec) -> int:
     """What a model takes, weights and activations, in float32."""
-    from shoal.runtimes.footprint import footprint
-
     estimate = footprint(spec, 4)
     return estimate.weights_bytes + estimate.activation_bytes
-
-
-def _machine() -> dict[str, Any]:
-    from benchmarks import machine
-
-    return dict(machine.describe())
 
 
 if __name__ == "__main__":

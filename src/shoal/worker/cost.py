@@ -11,10 +11,15 @@ from collections.abc import Awaitable, Callable, Sequence
 import msgspec
 import numpy as np
 
-__all__ = ["CostModel", "fit", "measure", "quantum"]
+__all__ = ["BRIEFLY_S", "THOROUGHLY_S", "CostModel", "fit", "measure", "quantum"]
 
 MEASURED_TOKENS = (16, 32, 64, 256, 1024, 4096)
-MEASURING_S = 0.7
+THOROUGHLY_S, BRIEFLY_S = 0.7, 0.15
+"""Seconds of the device that measuring may take: at the start, and while somebody waits for the model."""
+
+WAITING_SHARE = 0.3
+"""So much of the time may pass on the device; behind others' batches it takes longer, but not for ever."""
+
 ROUNDS = 4
 """So often each size runs again, if there is time: what disturbs the machine for a moment then spoils no size."""
 
@@ -64,18 +69,21 @@ def quantum(cost: CostModel, objective_s: float, max_length: int, max_batch_toke
     return min(max(tokens, max_length), max_batch_tokens)
 
 
-async def measure(run: Callable[[int], Awaitable[tuple[int, float]]], max_tokens: int) -> tuple[CostModel, int]:
+async def measure(
+    run: Callable[[int], Awaitable[tuple[int, float]]], max_tokens: int, limit_s: float = THOROUGHLY_S
+) -> tuple[CostModel, int]:
     """Time about two dozen batches and fit them; returns the fit, and the most tokens that a batch may have.
 
     That is `max_tokens`, or what did fit into memory before a size that did not.
 
     The first round warms up each size's kernels and finds the sizes: they grow until the next would leave the time
-    allowed (0.7 s in all), so a slow model is measured on small batches only. The others go over all of them again, and
-    of each size the fastest counts.
+    allowed, so a slow model is measured on small batches only. The others go over all of them again, and of each size
+    the fastest counts.
 
     Args:
         run: runs a batch of about so many tokens; returns its true tokens and its seconds, or raises MemoryError.
         max_tokens: larger batches are not tried.
+        limit_s: seconds on the device, about.
 
     Raises:
         MemoryError: not even the smallest batch fits.
@@ -85,8 +93,8 @@ async def measure(run: Callable[[int], Awaitable[tuple[int, float]]], max_tokens
     sizes: list[int] = []
 
     def is_time_for(expected_s: float) -> bool:
-        spent_s = max(time.monotonic() - started, sum(seconds for _, seconds in samples))
-        return spent_s + expected_s <= MEASURING_S
+        waited_s = WAITING_SHARE * (time.monotonic() - started)
+        return max(waited_s, sum(seconds for _, seconds in samples)) + expected_s <= limit_s
 
     for size in MEASURED_TOKENS:
         if samples:

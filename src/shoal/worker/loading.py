@@ -46,8 +46,8 @@ class Loading:
         """What memory a model would take."""
         return await self._link.estimate(spec, self._settings.runtime, self._options)
 
-    async def load(self, spec: ModelSpec) -> Model:
-        """Load a model and measure its costs, unless they are known from an earlier time.
+    async def load(self, spec: ModelSpec, measuring_s: float) -> Model:
+        """Load a model and measure its costs for so many seconds, unless they are known from an earlier time.
 
         Raises:
             HostExited: the runtime host died meanwhile.
@@ -62,7 +62,7 @@ class Loading:
             )
             reload_s = time.monotonic() - started
             if spec.id not in self._costs:
-                self._costs[spec.id] = await self._measure(spec, adapter)
+                self._costs[spec.id] = await self._measure(spec, adapter, measuring_s)
             cost, max_tokens = self._costs[spec.id]
             objective_s = self._settings.latency_objective_ms / 1000
             load_s = time.monotonic() - started
@@ -91,7 +91,7 @@ class Loading:
         """Take the costs that a model has now for those that it will have when it is loaded again."""
         self._costs[model.id] = (model.cost, model.most_tokens)
 
-    async def _measure(self, spec: ModelSpec, adapter: Adapter) -> tuple[CostModel, int]:
+    async def _measure(self, spec: ModelSpec, adapter: Adapter, limit_s: float) -> tuple[CostModel, int]:
         async def run(num_tokens: int) -> tuple[int, float]:
             item_tokens = min(num_tokens, MEASURED_ITEM_TOKENS, spec.tokenization.max_length)
             num_items = min(max(1, num_tokens // item_tokens), self._settings.max_batch_items)
@@ -99,7 +99,7 @@ class Loading:
             _, seconds = await self._link.run(spec.id, adapter.collate(items))
             return sum(item.cost for item in items), seconds
 
-        return await measure(run, self._settings.max_batch_tokens)
+        return await measure(run, self._settings.max_batch_tokens, limit_s)
 
 
 def _runtime_options(settings: WorkerSettings) -> RuntimeOptions:

@@ -18,6 +18,7 @@ from shoal.runtimes.link import HostExited
 from shoal.settings import WorkerSettings, parse_size
 from shoal.types import LoadedModel, ModelCard
 from shoal.worker.budget import Resident
+from shoal.worker.cost import BRIEFLY_S, THOROUGHLY_S
 from shoal.worker.failures import Failures
 from shoal.worker.loading import Loading
 from shoal.worker.measures import Measures
@@ -214,7 +215,7 @@ class Residency:
             guess = estimate.weights_bytes + estimate.activation_bytes
             await self.room.take(spec.id, self._sizes.get(spec.id, guess), may_evict=may_evict)
         try:
-            model = await self._loading.load(spec)
+            model = await self._loading.load(spec, BRIEFLY_S if may_evict else THOROUGHLY_S)
             self._sizes[spec.id] = model.facts.bytes_in_use + estimate.activation_bytes
             await self.room.correct(spec.id, self._sizes[spec.id])
             model.ready_at = model.used_at = self._loop.time()
