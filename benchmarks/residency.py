@@ -81,7 +81,7 @@ class Traffic:
             "answered": self.codes["ok"],
             "others": {code: count for code, count in self.codes.items() if code != "ok"},
             "hit_ratio": round(self.num_hits / self.num_sent, 3),
-            "evictions": residency.num_evictions,
+            "evictions": int(self._worker.measures.evictions.value),
             "p50_ms": round(1e3 * statistics.median(self.seconds), 1),
             "p99_ms": round(1e3 * statistics.quantiles(self.seconds, n=100)[-1], 1),
             "used_bytes": residency.room.used_bytes,

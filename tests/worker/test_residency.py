@@ -57,7 +57,7 @@ async def test_a_model_that_is_wanted_takes_the_place_of_the_least_recently_used
     want(one, "b")
     await one.heard(lambda: ready(one) == {"a", "b", "d"})
     await ask(one, "b")
-    assert one.worker.residency.num_evictions == 2
+    assert one.worker.measures.evictions.value == 2
     assert one.worker.residency.room.used_bytes == 300
 
 
@@ -112,8 +112,8 @@ async def test_models_in_demand_that_do_not_fit_together_take_turns(
             served[name] += 1
 
     await asyncio.gather(*map(ask_on, "abc"))
-    assert one.worker.residency.num_evictions >= 2
-    assert sum(served.values()) > 5 * one.worker.residency.num_evictions
+    assert one.worker.measures.evictions.value >= 2
+    assert sum(served.values()) > 5 * one.worker.measures.evictions.value
 
 
 async def test_bids_say_what_would_stay_free_and_who_has_no_room_does_not_bid(station: Any) -> None:

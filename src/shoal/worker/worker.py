@@ -61,9 +61,7 @@ class Worker:
         self.sidecar = Sidecar(
             queue, self._link, self._threads, settings, queue_settings, self._announce, self.measures
         )
-        self.residency = Residency(
-            Loading(self._link, settings), self.sidecar, settings, self._announce, self.measures
-        )
+        self.residency = Residency(Loading(self._link, settings), self.sidecar, settings, self._announce, self.measures)
         self._announcer = Announcer(queue, queue_settings.pool, self.id, self.residency, self.sidecar)
         self._watch()
         self._loads: list[asyncio.Task[None]] = []
