@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import httpx
 
@@ -22,20 +22,42 @@ def free_port() -> int:
 
 
 @contextlib.contextmanager
-def shoal(*arguments: str) -> Iterator[subprocess.Popen[bytes]]:
-    """Run `shoal ARGUMENTS` until the block ends; its output is hidden unless it fails."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "shoal.cli.main", *arguments], env=os.environ | {"HF_HUB_OFFLINE": "1"}
-    )
+def process(command: Sequence[str], **variables: str) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a command until the block ends. It never goes to a model hub."""
+    environment = os.environ | {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"} | variables
+    started = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL)
     try:
-        yield process
+        yield started
     finally:
-        process.send_signal(signal.SIGTERM)
+        started.send_signal(signal.SIGTERM)
         try:
-            process.wait(20)
+            started.wait(20)
         except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+            started.kill()
+            started.wait()
+
+
+def shoal(*arguments: str) -> contextlib.AbstractContextManager[subprocess.Popen[bytes]]:
+    """Run `shoal ARGUMENTS` until the block ends."""
+    return process([sys.executable, "-m", "shoal.cli.main", *arguments])
+
+
+def wait_until(
+    is_so: Callable[[], bool], limit_s: float, what: str, process: subprocess.Popen[bytes] | None = None
+) -> float:
+    """Seconds until something is so.
+
+    Raises:
+        RuntimeError: the process ended or the limit passed.
+    """
+    start = time.perf_counter()
+    while time.perf_counter() - start < limit_s:
+        if process is not None and process.poll() is not None:
+            raise RuntimeError(f"waiting that {what}: the process ended with {process.returncode}")
+        if is_so():
+            return time.perf_counter() - start
+        time.sleep(0.02)
+    raise RuntimeError(f"it did not become so within {limit_s} s that {what}")
 
 
 def wait_until_ready(url: str, process: subprocess.Popen[bytes], limit_s: float = 60.0) -> float:
@@ -44,12 +66,10 @@ def wait_until_ready(url: str, process: subprocess.Popen[bytes], limit_s: float 
     Raises:
         RuntimeError: the process ended or the limit passed.
     """
-    start = time.perf_counter()
-    while time.perf_counter() - start < limit_s:
-        if process.poll() is not None:
-            raise RuntimeError(f"the server ended with {process.returncode}")
+
+    def is_ready() -> bool:
         with contextlib.suppress(httpx.HTTPError):
-            if httpx.get(f"{url}/readyz").status_code == 200:
-                return time.perf_counter() - start
-        time.sleep(0.02)
-    raise RuntimeError(f"the server was not ready within {limit_s} s")
+            return httpx.get(f"{url}/readyz").status_code == 200
+        return False
+
+    return wait_until(is_ready, limit_s, f"{url} is ready", process)

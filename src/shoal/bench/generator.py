@@ -46,10 +46,9 @@ class _Run:
     def __init__(self, load: Load) -> None:
         self._load = load
         self._tokens_of: Callable[[Reply], int] = KINDS[load.target.kind].tokens
-        messages = [load.target.request(texts) for texts in load.requests]
         is_ranking = KINDS[load.target.kind].operation == "rerank"
         sizes = [len(texts) - is_ranking for texts in load.requests]
-        self._requests: Iterator[tuple[bytes, int]] = itertools.cycle(zip(messages, sizes, strict=True))
+        self._requests: Iterator[tuple[bytes, int]] = itertools.cycle(zip(load.messages(), sizes, strict=True))
         self._measured = Measured(Histogram(), Histogram(), {})
         self._last_s = 0.0
 

@@ -9,7 +9,7 @@ import contextlib
 import math
 import multiprocessing
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 
 import msgspec
@@ -17,9 +17,9 @@ import msgspec
 from shoal.bench.generator import send_load
 from shoal.bench.plan import Arrivals, Load, Measured
 from shoal.bench.targets import Target
-from shoal.errors import ShoalError
+from shoal.errors import NotReady
 
-__all__ = ["Generator", "RateSearch", "Trial", "find_rates", "generator", "interleave"]
+__all__ = ["Generator", "RateSearch", "Trial", "find_rates", "generator", "interleave", "searches_from_closed_loops"]
 
 START_S = 0.05
 """From handing a load to the processes to its first arrival."""
@@ -41,6 +41,7 @@ class Generator:
                 load,
                 arrivals=load.arrivals.share(number, self._num_processes),
                 requests=load.requests[number :: self._num_processes] or load.requests,
+                models=load.models[number :: self._num_processes] or load.models,
                 seed=load.seed * self._num_processes + number,
             )
             parts.append(self._pool.submit(send_load, shared, starts_at))
@@ -84,17 +85,20 @@ class RateSearch:
     Args:
         start: first rate, in requests a second.
         precision: the search ends when the highest rate that went well and the lowest that did not are so close.
+        least: rates below that are not tried.
+        growth: factor between rates until the answer lies between two.
 
     Attributes:
         best: highest rate that went well so far; 0 for none.
     """
 
-    def __init__(self, start: float, precision: float = 0.05, least: float = 0.1) -> None:
+    def __init__(self, start: float, precision: float = 0.05, least: float = 0.1, growth: float = 2.0) -> None:
         self.best = 0.0
         self._too_much = math.inf
         self._next = start
         self._precision = precision
         self._least = least
+        self._growth = growth
 
     @property
     def next_rate(self) -> float | None:
@@ -109,9 +113,9 @@ class RateSearch:
         else:
             self._too_much = self._next
         if math.isinf(self._too_much):
-            self._next = 2 * self.best
+            self._next = self._growth * self.best
         elif self.best == 0.0:
-            self._next = self._too_much / 2
+            self._next = self._too_much / self._growth
         else:
             self._next = math.sqrt(self.best * self._too_much)
 
@@ -137,25 +141,18 @@ class Trial(msgspec.Struct):
 def find_rates(
     generator: Generator,
     loads: Sequence[Load],
+    searches: Mapping[str, RateSearch],
     limit_s: float,
     percent: float,
     on_trial: Callable[[Target, Trial], None],
 ) -> dict[str, list[Trial]]:
     """The trials that led to the highest Poisson rate with `percent` of requests within `limit_s`, target by target.
 
-    Targets take turns trial by trial. A first closed-loop stretch says where to start. A load's own arrivals only give
-    the concurrency of that stretch.
+    Targets take turns trial by trial.
 
-    Raises:
-        ShoalError: a target answers nothing at all.
+    Args:
+        searches: of each target by name, see `searches_from_closed_loops`.
     """
-    searches: dict[str, RateSearch] = {}
-    for load in loads:
-        closed = Arrivals("closed", concurrency=max(1, load.arrivals.concurrency))
-        first = generator.measure(msgspec.structs.replace(load, arrivals=closed, duration_s=min(2.0, load.duration_s)))
-        if not first.num_ok:
-            raise ShoalError(f"{load.target.name} answers nothing: {', '.join(first.errors) or 'no reply'}.")
-        searches[load.target.name] = RateSearch(max(0.2, first.requests_per_s / 2))
     trials: dict[str, list[Trial]] = {load.target.name: [] for load in loads}
     while any(search.next_rate is not None for search in searches.values()):
         for load in loads:
@@ -167,6 +164,22 @@ def find_rates(
                 on_trial(load.target, trial)
                 searches[name].tell(is_good=trial.is_good)
     return trials
+
+
+def searches_from_closed_loops(generator: Generator, loads: Sequence[Load], concurrency: int) -> dict[str, RateSearch]:
+    """Searches that start at half of what each target does in a closed loop.
+
+    Raises:
+        NotReady: a target answers nothing at all.
+    """
+    searches: dict[str, RateSearch] = {}
+    for load in loads:
+        closed = Arrivals("closed", concurrency=concurrency)
+        first = generator.measure(msgspec.structs.replace(load, arrivals=closed, duration_s=min(2.0, load.duration_s)))
+        if not first.num_ok:
+            raise NotReady(f"{load.target.name} answers nothing: {', '.join(first.errors) or 'no reply'}.")
+        searches[load.target.name] = RateSearch(max(0.2, first.requests_per_s / 2))
+    return searches
 
 
 def _try(generator: Generator, load: Load, rate: float, limit_s: float, percent: float) -> Trial:

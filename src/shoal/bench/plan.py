@@ -68,6 +68,7 @@ class Load(msgspec.Struct, frozen=True):
 
     Attributes:
         requests: the texts of each request, sent in turn.
+        models: of each request; empty if all are of the target's own.
         duration_s: new requests are sent for so long; those under way are waited for.
         timeout_s: of a request, from the intended time on.
         seed: of the arrivals.
@@ -81,6 +82,14 @@ class Load(msgspec.Struct, frozen=True):
     timeout_s: float = 30.0
     seed: int = 0
     max_connections: int = 1024
+    models: list[str] = []
+
+    def messages(self) -> list[bytes]:
+        """Each request as it goes over the wire."""
+        if not self.models:
+            return [self.target.request(texts) for texts in self.requests]
+        targets = {model: msgspec.structs.replace(self.target, model=model) for model in set(self.models)}
+        return [targets[model].request(texts) for model, texts in zip(self.models, self.requests, strict=True)]
 
 
 class Measured(msgspec.Struct):

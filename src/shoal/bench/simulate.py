@@ -22,8 +22,8 @@ from shoal.worker.cost import CostModel, quantum
 
 __all__ = ["POLICIES", "Fleet", "Outcome", "goodput", "simulate", "zipf"]
 
-MOST_REQUESTS_HELD = 50
-"""Mean requests waiting per worker and model at which a run is over: nothing that comes later will be in time."""
+MOST_BATCHES_HELD = 50
+"""Full batches (or requests a model, if that is more) that wait for each worker when a run is given up."""
 
 
 class Fleet(msgspec.Struct, frozen=True):
@@ -170,23 +170,22 @@ class _Simulation:
         self._latency = Histogram()
         self._busy_s = 0.0
         self._num_batches = 0
+        self._num_ended = 0
         self._polled_at = 0.0
 
     def run(self, arrivals: Sequence[float]) -> Outcome:
         fleet = self._fleet
         models = self._chooser.choices(range(len(fleet.weights)), fleet.weights, k=len(arrivals))
-        most = MOST_REQUESTS_HELD * fleet.num_workers * max(fleet.batch_requests, len(fleet.weights))
-        num_waiting = 0
-        for arrival, model in zip(arrivals, models, strict=True):
+        most = MOST_BATCHES_HELD * fleet.num_workers * max(fleet.batch_requests, len(fleet.weights))
+        for num_arrived, (arrival, model) in enumerate(zip(arrivals, models, strict=True)):
             self._finish_until(arrival)
             self._arrive(arrival, model)
-            num_waiting = sum(self._workers.held) if self._num_batches % 512 == 0 else num_waiting
-            if num_waiting > most:
+            if num_arrived - self._num_ended > most:
                 break
         last = arrivals[-1] if arrivals else 0.0
         self._finish_until(float("inf"))
-        self._latency.num_failed = len(arrivals) - self._latency.num_ended
-        mean = self._latency.num_ended / max(1, self._num_batches)
+        self._latency.num_failed = len(arrivals) - self._num_ended
+        mean = self._num_ended / max(1, self._num_batches)
         busy = self._busy_s / max(last, 1e-9) / fleet.num_workers
         return Outcome(self._latency, min(1.0, busy), mean / fleet.batch_requests)
 
@@ -219,6 +218,7 @@ class _Simulation:
     def _finish_until(self, now: float) -> None:
         while self._ends and self._ends[0][0] <= now:
             end, place, batch = heapq.heappop(self._ends)
+            self._num_ended += len(batch)
             for arrival in batch:
                 self._latency.add(end - arrival)
             self._workers.held[place] -= len(batch) if self._policy is not None else 0

@@ -266,7 +266,7 @@ def _load(
 def _find(
     senders: Generator, loads: list[Load], p99_ms: float, facts: list[tuple[str, str]], *, is_shown: bool
 ) -> tuple[dict[str, Any], Page]:
-    from shoal.bench.measure import Trial, find_rates
+    from shoal.bench.measure import Trial, find_rates, searches_from_closed_loops
     from shoal.bench.summary import rate_page, row
     from shoal.cli.benching import progress
 
@@ -280,7 +280,8 @@ def _find(
                 p99 = f"p99 {trial.measured.percentile_ms(99):,.1f} ms"
                 click.echo(f"{target.name}: {trial.rate:,.1f} requests/s: {p99}, {mark}", err=True)
 
-        trials = find_rates(senders, loads, p99_ms / 1000, 99.0, on_trial)
+        searches = searches_from_closed_loops(senders, loads, max(1, loads[0].arrivals.concurrency))
+        trials = find_rates(senders, loads, searches, p99_ms / 1000, 99.0, on_trial)
     figures = {
         name: {
             "highest_rate": round(max((trial.rate for trial in tried if trial.is_good), default=0.0), 3),

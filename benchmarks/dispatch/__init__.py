@@ -1,0 +1,1 @@
+"""Shoal's queue against routers, on fake devices that all are the same. `python -m benchmarks.dispatch`."""
