@@ -37,8 +37,11 @@ __all__ = [
     "RerankMethod",
     "RerankOptions",
     "RerankReply",
+    "SimilarityFunction",
+    "SimilarityOptions",
     "SparseRows",
     "StageTimes",
+    "TokenizeOptions",
     "WorkerStatus",
     "decode_chunk",
     "decode_demand",
@@ -49,7 +52,7 @@ __all__ = [
     "operation_of",
 ]
 
-Operation = Literal["embed", "rerank", "classify"]
+Operation = Literal["embed", "rerank", "classify", "similarity", "tokenize"]
 """What a request asks for. One word an operation, the same in routes, metrics and model cards."""
 
 Output = Literal["dense", "sparse", "multivector"]
@@ -58,6 +61,9 @@ Output = Literal["dense", "sparse", "multivector"]
 RerankMethod = Literal["", "cross_encoder", "cosine", "maxsim"]
 """How a model ranks: it reads query and document together, or embeds them apart and compares their vectors, one a text
 or one a token; "" = it does not."""
+
+SimilarityFunction = Literal["", "cosine", "dot", "euclidean", "manhattan"]
+"""How alike two dense vectors are, in sentence-transformers' words; distances are negative. "" = there are none."""
 
 Priority = Literal["interactive", "default", "bulk"]
 """Which lane a chunk waits in."""
@@ -160,7 +166,40 @@ class ClassifyOptions(msgspec.Struct, frozen=True, array_like=True, tag="classif
     truncation_side: Literal["left", "right"] | None = None
 
 
-Options = EmbedOptions | RerankOptions | ClassifyOptions
+class SimilarityOptions(msgspec.Struct, frozen=True, array_like=True, tag="similarity"):
+    """How alike each item, a text, is to one source text, by their dense vectors.
+
+    Attributes:
+        source: what the texts are compared to; it is embedded as they are.
+        truncate: True cuts a long text, be it the source, False refuses it; None = the server's default.
+        truncation_side, prompt_name, prompt: as in `EmbedOptions`.
+    """
+
+    source: str
+    truncate: bool | None = None
+    truncation_side: Literal["left", "right"] | None = None
+    prompt_name: str | None = None
+    prompt: str | None = None
+
+
+class TokenizeOptions(msgspec.Struct, frozen=True, array_like=True, tag="tokenize"):
+    """The tokens of each item, however many; or the text that an item, a list of token ids, stands for.
+
+    Attributes:
+        has_special_tokens: whether the special tokens that the model puts around a text are among its tokens, or stay
+            in a text that is made of ids.
+        prompt_name, prompt, input_type: as in `EmbedOptions`; but without them, no prompt stands in front.
+        decodes: whether items are ids and texts are wanted.
+    """
+
+    has_special_tokens: bool = True
+    prompt_name: str | None = None
+    prompt: str | None = None
+    input_type: Literal["query", "document"] | None = None
+    decodes: bool = False
+
+
+Options = EmbedOptions | RerankOptions | ClassifyOptions | SimilarityOptions | TokenizeOptions
 """One kind an operation."""
 
 
@@ -183,6 +222,9 @@ class Render(msgspec.Struct, frozen=True, array_like=True):
             the chunk, then all float32 values.
         scores: raw float32.
         labels: json and msgpack a list of `{"label":..,"score":..}`, best first.
+        tokens: json and msgpack `{"ids":[..],"tokens":[..],"offsets":[[..]],"special":[..]}`, entries
+            `[{"id":..,"text":..,"special":..,"start":..,"stop":..}]`.
+        texts: json a string.
     """
 
     encoding: Encoding = "json"
@@ -307,6 +349,7 @@ class ModelCard(msgspec.Struct, frozen=True, omit_defaults=True):
         labels: what classifying can return.
         rerank_method: how it ranks.
         multivector_dimensions: numbers a token's vector; 0 = it has none.
+        similarity: how its dense vectors are compared.
     """
 
     id: str
@@ -324,6 +367,7 @@ class ModelCard(msgspec.Struct, frozen=True, omit_defaults=True):
     labels: tuple[str, ...] = ()
     rerank_method: RerankMethod = ""
     multivector_dimensions: int = 0
+    similarity: SimilarityFunction = ""
 
 
 class LoadedModel(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -86,7 +86,7 @@ def test_a_cross_encoder_equals_the_reference(name: str, runtime: str, tiny_head
     """C38, C14, C15."""
     directory = tiny_head(CROSS_ENCODERS[name])
     served, judge = Served(directory, runtime), load_cross_encoder(directory)
-    assert served.spec.operations == ("rerank", "classify")
+    assert served.spec.operations == ("rerank", "classify", "tokenize")
     assert served.spec.rerank_method == "cross_encoder"
     for raw_scores, activation in ((False, judge.activation_fn), (True, torch.nn.Identity())):
         options = RerankOptions(QUERY, raw_scores=raw_scores)

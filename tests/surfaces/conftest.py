@@ -24,9 +24,10 @@ TEXTS = ["Berlin is the capital of Germany.", "Paris is the capital of France.",
 
 @dataclasses.dataclass(frozen=True)
 class Tiny:
-    """A running server."""
+    """A running server, and the directory of its models."""
 
     url: str
+    directory: Path
 
     def ask(self, route: str, **fields: Any) -> dict[str, Any]:
         """The reply of a native route."""
@@ -66,4 +67,4 @@ def tiny(
     for name, source in sources.items():
         shutil.copytree(source, root / name)
     with serving("--models-directory", str(root)) as (_, url):
-        yield Tiny(url)
+        yield Tiny(url, root)

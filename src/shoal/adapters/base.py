@@ -23,9 +23,30 @@ __all__ = [
     "Prepared",
     "Scores",
     "SparseVectors",
+    "TokenLists",
+    "Tokens",
     "Vectors",
+    "WrittenTexts",
     "runs_by_item",
 ]
+
+
+class Tokens(msgspec.Struct, frozen=True):
+    """The tokens of a text.
+
+    Attributes:
+        ids: in the model's vocabulary.
+        tokens: their names there.
+        texts: what of the text each stands for; of a special token, its name.
+        offsets: where that is, in code points of the text as it was sent; (0, 0) of special tokens and of a prompt.
+        special: whether each was put around the text.
+    """
+
+    ids: list[int]
+    tokens: list[str]
+    texts: list[str]
+    offsets: list[tuple[int, int]]
+    special: list[bool]
 
 
 class Prepared(msgspec.Struct, frozen=True):
@@ -40,6 +61,7 @@ class Prepared(msgspec.Struct, frozen=True):
         continues: whether it belongs to the same item as the run before it; else it is the first run of the next item.
         kept: bool [num_tokens], the tokens that have a row in the output multivector; None = none of them.
         num_keys: how many leading tokens the others look at; 0 = all.
+        result: what the caller wants, where preparing was all that there is to do.
     """
 
     token_ids: npt.NDArray[np.int32]
@@ -50,6 +72,12 @@ class Prepared(msgspec.Struct, frozen=True):
     continues: bool = False
     kept: npt.NDArray[np.bool_] | None = None
     num_keys: int = 0
+    result: Tokens | str | None = None
+
+    @property
+    def needs_device(self) -> bool:
+        """Whether it has no result yet. Of a chunk's runs, all need the device or none."""
+        return self.result is None
 
     @property
     def cost(self) -> int:
@@ -122,7 +150,19 @@ class Labels(msgspec.Struct, frozen=True):
     ranked: list[list[tuple[str, float]]]
 
 
-Finished = Vectors | SparseVectors | MultiVectors | Scores | Labels
+class TokenLists(msgspec.Struct, frozen=True):
+    """For each item its tokens."""
+
+    items: list[Tokens]
+
+
+class WrittenTexts(msgspec.Struct, frozen=True):
+    """For each item the text that its tokens stand for."""
+
+    items: list[str]
+
+
+Finished = Vectors | SparseVectors | MultiVectors | Scores | Labels | TokenLists | WrittenTexts
 
 
 class Adapter(Protocol):

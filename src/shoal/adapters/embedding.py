@@ -8,6 +8,7 @@ from functools import lru_cache
 import msgspec
 
 from shoal.adapters.base import Finished, Prepared
+from shoal.adapters.prompts import prompt_of
 from shoal.adapters.sparse import finish_sparse
 from shoal.adapters.texts import Texts
 from shoal.adapters.vectors import Matrix, check_dimensions, finish_vectors, mean_of_windows
@@ -22,9 +23,6 @@ OVERFLOW_OF: dict[bool | None, Overflow | None] = {True: "truncate", False: "err
 """What `truncate` of other operations means."""
 
 _TRUNCATES = {overflow: truncate for truncate, overflow in OVERFLOW_OF.items()}
-
-_PROMPTS_OF_TYPE = {"query": ("query",), "document": ("document", "passage", "corpus")}
-"""Prompt names that sentence-transformers looks for, the first one there wins."""
 
 
 class Embedding:
@@ -67,6 +65,22 @@ class Embedding:
             for number, ids in texts
         ]
 
+    def prepare_shared(self, text: str, options: EmbedOptions, field: str, hint: str | None = None) -> Prepared:
+        """A text that belongs to no item: it rides along, to be compared with them.
+
+        Args:
+            field, hint: what errors call it, and what they say to do.
+
+        Raises:
+            InvalidRequest: as in `prepare`.
+        """
+        try:
+            (prepared,) = self.prepare([text], options, 0)
+        except InvalidRequest as error:
+            message = error.message.replace("input[0]", field)
+            raise type(error)(message, param=field, hint=hint or error.hint) from error
+        return msgspec.structs.replace(prepared, is_shared=True)
+
     def finish(self, raw: Arrays, options: EmbedOptions, runs: Sequence[Prepared]) -> tuple[Finished, ...]:
         if any(run.continues for run in runs):
             raw = {"dense": self._mean_of_windows(raw, options, runs)}
@@ -92,25 +106,7 @@ class Embedding:
         )
 
     def _prompt(self, options: EmbedOptions) -> str:
-        """The text to put in front, "" for none."""
-        if options.prompt is not None:
-            if options.prompt_name is not None:
-                raise InvalidRequest("prompt and prompt_name exclude each other.", param="prompt")
-            return options.prompt
-        name = options.prompt_name
-        if name is None and options.input_type is not None:
-            candidates = _PROMPTS_OF_TYPE[options.input_type]
-            name = next((candidate for candidate in candidates if candidate in self._spec.prompts), None)
-        if name is None:
-            name = self._spec.default_prompt_name
-        if name is None:
-            return ""
-        if name not in self._spec.prompts:
-            known = ", ".join(sorted(self._spec.prompts)) or "none"
-            raise InvalidRequest(
-                f"prompt_name is {name!r}; the prompts of {self._spec.id} are: {known}.", param="prompt_name"
-            )
-        return self._spec.prompts[name]
+        return prompt_of(self._spec, options, default_name=self._spec.default_prompt_name)
 
     def _measure_prompt(self, prompt: str) -> int:
         """Tokens that pooling leaves out: the prompt alone with its special tokens, but for the last one."""

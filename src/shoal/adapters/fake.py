@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from shoal.adapters.tokenizing import Ids, PairLayout
+from shoal.adapters.tokenizing import Ids, PairLayout, Spans
 from shoal.catalog.spec import Tokenization
 from shoal.runtimes.fake import FAULT_IDS, FIRST_ORDINARY_ID
 
@@ -37,9 +37,28 @@ class FakeTokenizer:
         """Ids of each text, at least one."""
         return [_ids(text) for text in texts]
 
+    def encode_spans(self, texts: Sequence[str]) -> list[Spans]:
+        """As `encode`; each token stands where its bytes do."""
+        return [_spans(text) for text in texts]
+
+    def names(self, ids: Ids) -> list[str]:
+        """There is no vocabulary: their numbers."""
+        return [str(token) for token in ids]
+
+    def decode(self, ids: Ids, *, skips_special: bool) -> str:
+        """Their numbers."""
+        return " ".join(self.names(ids))
+
     def with_special(self, ids: Ids) -> npt.NDArray[np.int32]:
         """int32 [num_tokens]."""
         return np.array(ids, np.int32)
+
+
+def _spans(text: str) -> Spans:
+    ids, content = _ids(text), text.encode()
+    num_pieces = -(-max(len(content), 1) // _BYTES_A_TOKEN)
+    ends = [len(content[: _BYTES_A_TOKEN * (place + 1)].decode(errors="ignore")) for place in range(num_pieces)]
+    return Spans(ids, [(0, 0)] * (len(ids) - num_pieces) + list(zip([0, *ends], ends, strict=False)))
 
 
 def _ids(text: str) -> Ids:

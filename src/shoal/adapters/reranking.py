@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -16,11 +15,13 @@ from shoal.adapters.embedding import OVERFLOW_OF, Embedding
 from shoal.adapters.texts import Texts
 from shoal.adapters.vectors import finish_vectors
 from shoal.catalog.spec import Classifier, ModelSpec
-from shoal.errors import InternalError, InvalidRequest
+from shoal.errors import InternalError
 from shoal.runtimes.base import Arrays
 from shoal.types import EmbedOptions, RerankOptions
 
-__all__ = ["BiEncoder", "CrossEncoder"]
+__all__ = ["BiEncoder", "CrossEncoder", "sound_scores"]
+
+_AS_QUERY = EmbedOptions(input_type="query", overflow="error")
 
 
 class CrossEncoder:
@@ -46,7 +47,7 @@ class CrossEncoder:
         scores = logits[:, 0] if logits.shape[1] == 1 else logits[:, 1] - logits[:, 0]
         if not options.raw_scores and self._classifier.activation == "sigmoid":
             scores = _sigmoid(scores)
-        return (_sound(scores),)
+        return (sound_scores(scores),)
 
 
 class BiEncoder:
@@ -63,28 +64,20 @@ class BiEncoder:
         as_document = EmbedOptions(
             input_type="document", overflow=OVERFLOW_OF[options.truncate], truncation_side=options.truncation_side
         )
-        return [self._prepare_query(options.query), *self._embedding.prepare(items, as_document, first_item)]
+        query = self._embedding.prepare_shared(options.query, _AS_QUERY, "query", "Change the query: it is never cut.")
+        return [query, *self._embedding.prepare(items, as_document, first_item)]
 
     def finish(self, raw: Arrays, options: RerankOptions, runs: Sequence[Prepared]) -> tuple[Finished, ...]:
         unit = EmbedOptions(normalize=True)
         vectors = finish_vectors(raw["dense"], unit, is_normalized=self._spec.is_normalized).data
-        return (_sound(vectors[1:] @ vectors[0]),)
-
-    def _prepare_query(self, query: str) -> Prepared:
-        as_query = EmbedOptions(input_type="query", overflow="error")
-        try:
-            (prepared,) = self._embedding.prepare([query], as_query, 0)
-        except InvalidRequest as error:
-            message = error.message.replace("input[0]", "query")
-            raise type(error)(message, param="query", hint="Change the query: it is never cut.") from error
-        return msgspec.structs.replace(prepared, is_shared=True)
+        return (sound_scores(vectors[1:] @ vectors[0]),)
 
 
 def _sigmoid(x: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
     return (1 / (1 + np.exp(-x.astype(np.float64)))).astype(np.float32)
 
 
-def _sound(scores: npt.NDArray[np.generic]) -> Scores:
+def sound_scores(scores: npt.NDArray[np.generic]) -> Scores:
     """Raises:
     InternalError: a score is not finite; names the row.
     """

@@ -12,12 +12,22 @@ from shoal.adapters.base import Finished, Prepared
 from shoal.adapters.classifying import Classifying
 from shoal.adapters.embedding import Embedding
 from shoal.adapters.reranking import BiEncoder, CrossEncoder
+from shoal.adapters.similarity import Similarity
 from shoal.adapters.texts import Texts
 from shoal.adapters.tokenizing import Tokenizer
+from shoal.adapters.tokens import Tokenizing
 from shoal.catalog.spec import ModelSpec
 from shoal.errors import UnsupportedOperation
 from shoal.runtimes.base import Arrays, Features
-from shoal.types import ClassifyOptions, EmbedOptions, Options, RerankOptions, operation_of
+from shoal.types import (
+    ClassifyOptions,
+    EmbedOptions,
+    Options,
+    RerankOptions,
+    SimilarityOptions,
+    TokenizeOptions,
+    operation_of,
+)
 
 __all__ = ["TextAdapter"]
 
@@ -29,7 +39,9 @@ class TextAdapter:
         self._spec = spec
         texts = Texts(spec, tokenizer, truncates=truncates)
         embedding = Embedding(texts)
-        self._operations: dict[type[Options], Any] = {EmbedOptions: embedding}
+        self._operations: dict[type[Options], Any] = {EmbedOptions: embedding, TokenizeOptions: Tokenizing(texts)}
+        if spec.similarity:
+            self._operations[SimilarityOptions] = Similarity(spec, embedding)
         if spec.classifier is not None:
             self._operations[ClassifyOptions] = Classifying(texts, spec.classifier)
         if spec.rerank_method == "cosine":

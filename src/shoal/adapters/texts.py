@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from shoal.adapters.base import Prepared
-from shoal.adapters.tokenizing import Ids, Tokenizer
+from shoal.adapters.tokenizing import Ids, Spans, Tokenizer
 from shoal.catalog.spec import ModelSpec
 from shoal.errors import ContextLengthExceeded, InvalidRequest
 
@@ -122,6 +122,21 @@ class Texts:
             by_place[place] if place in by_place else self._own_ids(item, prompt, first_item + place)
             for place, item in enumerate(items)
         ]
+
+    def encode_spans(self, items: Sequence[Any], prompt: str, first_item: int) -> list[tuple[str, Spans]]:
+        """Each text, the prompt in front, its ids without special tokens and where they stand in it.
+
+        Raises:
+            InvalidRequest: an item is no text; `param` is `input[first_item + i]`.
+        """
+        for number, item in enumerate(items, first_item):
+            if type(item) is not str:
+                raise InvalidRequest(f"input[{number}] must be a text.", param=f"input[{number}]")
+        texts = [prompt + item for item in items]
+        try:
+            return list(zip(texts, self.tokenizer.encode_spans(texts), strict=True))
+        except (TypeError, UnicodeError) as error:
+            raise _not_unicode(items, prompt, first_item) from error
 
     def encode_field(self, text: str, field: str) -> Ids:
         """Ids of a text that is no item, without special tokens.

@@ -20,7 +20,7 @@ from tokenizers import normalizers
 from shoal.catalog.spec import Tokenization
 from shoal.errors import ModelRefused, UnsupportedOperation
 
-__all__ = ["Ids", "PairLayout", "TextTokenizer", "Tokenizer"]
+__all__ = ["Ids", "PairLayout", "Spans", "TextTokenizer", "Tokenizer"]
 
 Ids = list[int]
 
@@ -55,6 +55,17 @@ class PairLayout(msgspec.Struct, frozen=True):
         return ids, types
 
 
+class Spans(msgspec.Struct, frozen=True):
+    """Tokens of a text and their places in it, in code points.
+
+    Attributes:
+        places: (start, end) of each.
+    """
+
+    ids: Ids
+    places: list[tuple[int, int]]
+
+
 class Tokenizer(Protocol):
     """A tokenizer, and the special tokens that it puts around a text.
 
@@ -83,6 +94,18 @@ class Tokenizer(Protocol):
         """
         ...
 
+    def encode_spans(self, texts: Sequence[str]) -> list[Spans]:
+        """As `encode`, with places."""
+        ...
+
+    def names(self, ids: Ids) -> list[str]:
+        """What the vocabulary calls each, "" where it has no such id."""
+        ...
+
+    def decode(self, ids: Ids, *, skips_special: bool) -> str:
+        """The text that ids stand for, with or without special tokens."""
+        ...
+
     def with_special(self, ids: Ids) -> npt.NDArray[np.int32]:
         """int32 [num_tokens]: the ids between prefix and suffix."""
         ...
@@ -104,6 +127,16 @@ class TextTokenizer:
     def encode(self, texts: Sequence[str]) -> list[Ids]:
         encodings = self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)
         return [encoding.ids for encoding in encodings]
+
+    def encode_spans(self, texts: Sequence[str]) -> list[Spans]:
+        encodings = self._tokenizer.encode_batch(texts, add_special_tokens=False)
+        return [Spans(encoding.ids, encoding.offsets) for encoding in encodings]
+
+    def names(self, ids: Ids) -> list[str]:
+        return [self._tokenizer.id_to_token(token) or "" for token in ids]
+
+    def decode(self, ids: Ids, *, skips_special: bool) -> str:
+        return str(self._tokenizer.decode(ids, skip_special_tokens=skips_special))
 
     def with_special(self, ids: Ids) -> npt.NDArray[np.int32]:
         return np.array([*self.prefix, *ids, *self.suffix], np.int32)

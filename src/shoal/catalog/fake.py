@@ -20,6 +20,7 @@ def fake_spec(id: str, dimensions: int = 8, max_length: int = 512) -> ModelSpec:
         dimensions=dimensions,
         sparse=Sparse((), "", ""),
         classifier=Classifier((), labels=("relevant",), function="sigmoid", is_ranker=True),
+        similarity="cosine",
         source="fake",
         vocabulary_size=2**31 - 1,
     )

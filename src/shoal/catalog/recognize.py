@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, cast, get_args
 
 import msgspec
 
@@ -14,6 +14,7 @@ from shoal.catalog.heads import read_classifier, read_sparse
 from shoal.catalog.modules import Chain, Task, build_modules, read_chain, read_splade
 from shoal.catalog.spec import Classifier, ModelSpec, Module, Normalize, Pooling, Sparse
 from shoal.catalog.static import read_static
+from shoal.types import SimilarityFunction
 
 __all__ = ["recognize"]
 
@@ -84,6 +85,7 @@ def recognize(
         vocabulary_size=encoder.vocabulary_size,
         sparse=_sparse(files, chain, encoder),
         classifier=_classifier(files, facts, chain, encoder, stated),
+        similarity=_similarity(stated) if modules else "",
     )
 
 
@@ -142,6 +144,15 @@ def _stated(files: ModelFiles, task: Task) -> Json:
     if kind != _KINDS[task]:
         raise refusal(_PROMPTS, "model_type", f"is {kind!r}, but the modules are those of a {_KINDS[task]}.")
     return content
+
+
+def _similarity(stated: Json) -> SimilarityFunction:
+    """Where nothing is stated it is the cosine, as in sentence-transformers."""
+    name = stated.get("similarity_fn_name") or "cosine"
+    known = [function for function in get_args(SimilarityFunction) if function]
+    if name not in known:
+        raise refusal(_PROMPTS, "similarity_fn_name", f"is {name!r}; known are {', '.join(known)}.")
+    return cast("SimilarityFunction", name)
 
 
 def _prompts(content: Json, facts: Entry, task: Task) -> tuple[dict[str, str], str | None]:

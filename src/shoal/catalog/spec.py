@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from shoal.types import ModelCard, Operation, Output, RerankMethod
+from shoal.types import ModelCard, Operation, Output, RerankMethod, SimilarityFunction
 
 __all__ = [
     "Classifier",
@@ -249,6 +249,7 @@ class ModelSpec(msgspec.Struct, frozen=True):
         modules: what follows the encoder for a dense vector, in order; the first is a Pooling. () = it gives none.
         dimensions: numbers a dense vector after all modules.
         sparse, classifier, multivector: further heads.
+        similarity: how dense vectors are compared; "" without them.
         is_normalized: whether the last module is Normalize.
     """
 
@@ -272,6 +273,7 @@ class ModelSpec(msgspec.Struct, frozen=True):
     sparse: Sparse | TokenWeights | None = None
     classifier: Classifier | None = None
     multivector: MultiVector | None = None
+    similarity: SimilarityFunction = ""
 
     @property
     def outputs(self) -> tuple[Output, ...]:
@@ -290,6 +292,8 @@ class ModelSpec(msgspec.Struct, frozen=True):
             "embed": bool(self.outputs),
             "rerank": bool(self.rerank_method),
             "classify": self.classifier is not None,
+            "similarity": bool(self.similarity),
+            "tokenize": True,
         }
         return tuple(operation for operation, is_there in has.items() if is_there)
 
@@ -325,4 +329,5 @@ class ModelSpec(msgspec.Struct, frozen=True):
             labels=() if self.classifier is None else self.classifier.labels,
             rerank_method=self.rerank_method,
             multivector_dimensions=0 if self.multivector is None else self.multivector.dimensions,
+            similarity=self.similarity,
         )

@@ -21,7 +21,9 @@ from shoal.types import (
     Options,
     Render,
     RerankOptions,
+    SimilarityOptions,
     StageTimes,
+    TokenizeOptions,
     operation_of,
 )
 
@@ -42,7 +44,6 @@ class Ask(msgspec.Struct):
         options: what to do with each item, and how.
         renders: how workers write each output.
         input_tokenizer: whose token ids `input` holds, if it holds any.
-        field: what the surface calls the field of the items.
         are_documents: whether the items may be objects with a field `text`.
         request: what only the surface's own `reply` needs.
         may_omit_model: whether a request that names no model gets the only one served that can do it.
@@ -54,7 +55,6 @@ class Ask(msgspec.Struct):
     options: Options
     renders: tuple[Render, ...]
     input_tokenizer: str | None = None
-    field: str = "input"
     are_documents: bool = False
     request: Any = None
     may_omit_model: bool = False
@@ -102,11 +102,13 @@ class Surface(Protocol):
         route: its path.
         formats: what bodies come in.
         statuses: HTTP statuses by error code, where the API has others than the errors themselves.
+        names: what the API calls the native request's fields, where it has other names for them.
     """
 
     route: str
     formats: tuple[Format, ...]
     statuses: dict[str, int]
+    names: dict[str, str]
 
     def read(self, body: bytes, body_format: Format, reply_format: Format) -> Ask:
         """The native request in a body.
@@ -143,6 +145,11 @@ def check(ask: Ask, card: ModelCard) -> Options:
             _check_size(ask.options.query, "query")
         case ClassifyOptions():
             _check_classify(ask.options)
+        case SimilarityOptions():
+            _check_size(ask.options.source, "source")
+            _check_prompt(ask.options, card)
+        case TokenizeOptions():
+            _check_prompt(ask.options, card)
     return ask.options
 
 
@@ -155,6 +162,8 @@ def is_able(options: Options, card: ModelCard) -> bool:
             return card.rerank_method == "cross_encoder"
         case ClassifyOptions():
             return "classify" in card.operations and card.rerank_method != "cross_encoder"
+        case SimilarityOptions() | TokenizeOptions():
+            return operation_of(options) in card.operations
 
 
 def _check_embed(options: EmbedOptions, card: ModelCard) -> EmbedOptions:
@@ -168,8 +177,7 @@ def _check_embed(options: EmbedOptions, card: ModelCard) -> EmbedOptions:
     if options.overflow == "chunk" and options.outputs != ("dense",):
         raise InvalidRequest("overflow is chunk, but only dense vectors have a mean.", param="overflow")
     _check_top_k(options.top_k)
-    if options.prompt_name is not None or options.prompt is not None:
-        _check_prompt(options, card)
+    _check_prompt(options, card)
     if options.dimensions is not None:
         _check_dimensions(options.dimensions, card)
         if options.dimensions == card.dimensions:
@@ -199,15 +207,15 @@ def _check_size(text: str, field: str) -> None:
         raise InvalidRequest(f"{field} is {size_bytes} bytes; the limit is {_MAX_FIELD_BYTES}.", param=field)
 
 
-def _check_prompt(options: EmbedOptions, card: ModelCard) -> None:
+def _check_prompt(options: EmbedOptions | SimilarityOptions | TokenizeOptions, card: ModelCard) -> None:
     if options.prompt is not None:
         if options.prompt_name is not None:
             raise InvalidRequest("prompt and prompt_name exclude each other.", param="prompt")
         _check_size(options.prompt, "prompt")
-    elif options.prompt_name not in card.prompts:
+    elif options.prompt_name is not None and options.prompt_name not in card.prompts:
         known = ", ".join(card.prompts) or "none"
         raise InvalidRequest(
-            f"{card.id} has no prompt named {str(options.prompt_name)[:100]!r}; it has: {known}.", param="prompt_name"
+            f"{card.id} has no prompt named {options.prompt_name[:100]!r}; it has: {known}.", param="prompt_name"
         )
 
 
@@ -224,12 +232,18 @@ def _check_dimensions(dimensions: int, card: ModelCard) -> None:
         )
 
 
-def check_tokens(items: Items, input_tokenizer: str | None, card: ModelCard) -> None:
+def check_tokens(items: Items, ask: Ask, card: ModelCard) -> None:
     """Accept token ids only where the request says that they are this model's own: others fit its range too.
 
     Raises:
-        InvalidRequest: they are nobody's, or another model's.
+        InvalidRequest: they are nobody's, or another model's; or they are needed and not there.
     """
+    if isinstance(ask.options, TokenizeOptions):
+        if items.are_tokens != ask.options.decodes:
+            has, needs = ("token ids", "texts") if items.are_tokens else ("texts", "token ids")
+            raise InvalidRequest(f"input holds {has}; it must hold {needs}.", param="input")
+        return
+    input_tokenizer = ask.input_tokenizer
     if not items.are_tokens or input_tokenizer == card.id or input_tokenizer in card.aliases:
         return
     hint = (
@@ -245,10 +259,11 @@ def check_tokens(items: Items, input_tokenizer: str | None, card: ModelCard) -> 
     )
 
 
-def renamed(error: ShoalError, field: str) -> ShoalError:
-    """The same error with the items' field under the name that the surface has for it."""
-    message, param = (text and _INPUT.sub(field, text) for text in (error.message, error.param))
-    return type(error)(message or "", param=param, hint=error.hint, retry_after_s=error.retry_after_s)
-
-
-_INPUT = re.compile(r"\binput\b(?!_)")
+def renamed(error: ShoalError, names: dict[str, str]) -> ShoalError:
+    """The same error with the fields under the names that the surface has for them."""
+    if not names:
+        return error
+    known = re.compile(rf"\b(?:{'|'.join(map(re.escape, names))})\b(?!_)")
+    texts = (error.message, error.param, error.hint)
+    message, param, hint = (text and known.sub(lambda found: names[found[0]], text) for text in texts)
+    return type(error)(message or "", param=param, hint=hint, retry_after_s=error.retry_after_s)

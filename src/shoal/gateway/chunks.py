@@ -16,6 +16,8 @@ from shoal.types import (
     Options,
     Priority,
     RerankOptions,
+    SimilarityOptions,
+    TokenizeOptions,
     encode,
 )
 
@@ -72,9 +74,9 @@ class Chunks:
             sizes,
             quantum_tokens=quantum_tokens,
             max_length=sys.maxsize if _is_run_whole(options) else card.max_length,
-            max_chunk_bytes=limit_bytes,
+            max_chunk_bytes=limit_bytes // (_TOKEN_BYTES if isinstance(options, TokenizeOptions) else 1),
             max_chunk_items=max(1, limit_bytes // _reply_bytes(ask, options, card)),
-            shared_bytes=len(options.query) if isinstance(options, RerankOptions) else 0,
+            shared_bytes=_shared_bytes(options),
             runs_per_item=max(1, len(options.labels)) if isinstance(options, ClassifyOptions) else 1,
         )
         if max(sizes) > limit_bytes:
@@ -157,15 +159,27 @@ def cut(
     return chunks
 
 
+def _shared_bytes(options: Options) -> int:
+    """Bytes of the text that is put to each item."""
+    match options:
+        case RerankOptions():
+            return len(options.query)
+        case SimilarityOptions():
+            return len(options.source)
+    return 0
+
+
 def _is_run_whole(options: Options) -> bool:
     """Whether nothing of a text is cut away, however long it is."""
-    return isinstance(options, EmbedOptions) and options.overflow == "chunk"
+    return isinstance(options, TokenizeOptions) or (isinstance(options, EmbedOptions) and options.overflow == "chunk")
 
 
 _NUMBER_BYTES = {"json": 25, "entries": 35, "base64": 6, "raw": 4, "msgpack": 9}
 _SPARSE_ENTRIES = 2048
 """Expected of a sparse vector at most, where the request does not say."""
 _LABEL_BYTES = 64
+_TOKEN_BYTES = 96
+"""Of a token in a reply at most; a text may have one a byte."""
 
 
 def _reply_bytes(ask: Ask, options: Options, card: ModelCard) -> int:
@@ -182,8 +196,10 @@ def _reply_bytes(ask: Ask, options: Options, card: ModelCard) -> int:
             case ClassifyOptions():
                 labels = options.labels or card.labels
                 total += sum(_LABEL_BYTES + 6 * len(label) for label in labels)
-            case RerankOptions():
+            case RerankOptions() | SimilarityOptions():
                 total += number_bytes
+            case TokenizeOptions():
+                total += _TOKEN_BYTES
     return total
 
 

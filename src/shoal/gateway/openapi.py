@@ -11,6 +11,8 @@ from shoal.gateway.openapi_surfaces import ROWS, Row
 from shoal.gateway.surfaces.native import NativeEmbedRequest, NativeError, NativeReply
 from shoal.gateway.surfaces.native_classify import NativeClassifyReply, NativeClassifyRequest
 from shoal.gateway.surfaces.native_rerank import NativeRerankReply, NativeRerankRequest
+from shoal.gateway.surfaces.native_similarity import NativeSimilarityReply, NativeSimilarityRequest
+from shoal.gateway.surfaces.native_tokenize import NativeTokenizeReply, NativeTokenizeRequest
 from shoal.gateway.surfaces.openai import OpenAIEmbedRequest, OpenAIError, OpenAIList
 from shoal.gateway.surfaces.tei import TeiInfo
 from shoal.types import EmbedReply, ModelCard
@@ -44,6 +46,10 @@ _STRUCTS = (
     NativeRerankReply,
     NativeClassifyRequest,
     NativeClassifyReply,
+    NativeSimilarityRequest,
+    NativeSimilarityReply,
+    NativeTokenizeRequest,
+    NativeTokenizeReply,
     NativeError,
     OpenAIEmbedRequest,
     OpenAIList,
@@ -53,6 +59,8 @@ _STRUCTS = (
     TeiInfo,
     *dict.fromkeys(struct for row in ROWS for struct in (row.request, row.error)),
 )
+
+_TAKE_INPUT = ("NativeEmbedRequest", "NativeClassifyRequest", "NativeTokenizeRequest", "OpenAIEmbedRequest")
 
 _ERRORS = {
     400: "The request must change; `param` names the field.",
@@ -92,13 +100,17 @@ def describe() -> dict[str, Any]:
     shapes, schemas = msgspec.json.schema_components(kinds, ref_template=_REF)
     replies = {row.path: schema for row, schema in zip(ROWS, shapes[len(_STRUCTS) :], strict=True)}
     required: dict[str, tuple[str, ...]] = {row.request.__name__: row.required for row in ROWS}
-    required |= dict.fromkeys(("NativeEmbedRequest", "OpenAIEmbedRequest"), ("model", "input"))
+    required |= dict.fromkeys(_TAKE_INPUT, ("model", "input"))
+    required |= {
+        "NativeRerankRequest": ("model", "query", "documents"),
+        "NativeSimilarityRequest": ("model", "source", "input"),
+        "TeiSentences": ("source_sentence", "sentences"),
+    }
     for name, fields in required.items():
         schemas[name]["required"] = list(fields)
         # The decoder gives them defaults only so that a missing one is reported in our own words.
-        for field in {"model", "query"} & set(fields):
-            described = schemas[name]["properties"][field]["description"]
-            schemas[name]["properties"][field] = {"type": "string", "description": described}
+        for field in fields:
+            schemas[name]["properties"][field] = _without_null(schemas[name]["properties"][field])
     return {
         "openapi": "3.1.0",
         "info": {
@@ -112,6 +124,8 @@ def describe() -> dict[str, Any]:
             "/v1/embed": {"post": _native_embed()},
             "/v1/rerank": {"post": _native_rerank()},
             "/v1/classify": {"post": _native_classify()},
+            "/v1/similarity": {"post": _native_similarity()},
+            "/v1/tokenize": {"post": _native_tokenize()},
             **{row.path: {"post": _compatible(row, replies[row.path])} for row in ROWS},
             "/v1/models": {"get": _page("Models served", "models", "ModelList")},
             "/v1/models/{id}": {"get": _model("One model", "model", "ModelEntry")},
@@ -127,6 +141,13 @@ def describe() -> dict[str, Any]:
         },
         "security": [{"key": []}, {}],
     }
+
+
+def _without_null(schema: dict[str, Any]) -> dict[str, Any]:
+    """The schema of a field that has to be there."""
+    kept = {key: value for key, value in schema.items() if key not in ("anyOf", "default")}
+    choices = [choice for choice in schema.get("anyOf", []) if choice != {"type": "null"}]
+    return kept | (choices[0] if len(choices) == 1 else {"anyOf": choices} if choices else {})
 
 
 def _openai_embeddings() -> dict[str, Any]:
@@ -187,6 +208,28 @@ def _native_classify() -> dict[str, Any]:
         request="NativeClassifyRequest",
         reply="NativeClassifyReply",
         example={"model": "a-classifier", "input": ["I love this"]},
+    )
+
+
+def _native_similarity() -> dict[str, Any]:
+    return _native(
+        "similarity",
+        "Compare texts with one",
+        "By their dense vectors, with the function that the model declares.",
+        request="NativeSimilarityRequest",
+        reply="NativeSimilarityReply",
+        example={**_EXAMPLE, "source": "hello there"},
+    )
+
+
+def _native_tokenize() -> dict[str, Any]:
+    return _native(
+        "tokenize",
+        "Tokenise texts",
+        "With the model's own tokenizer, and nothing cut.",
+        request="NativeTokenizeRequest",
+        reply="NativeTokenizeReply",
+        example=_EXAMPLE,
     )
 
 

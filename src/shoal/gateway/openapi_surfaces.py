@@ -20,16 +20,15 @@ from shoal.gateway.surfaces.jina import (
     JinaRerankRequest,
     JinaVectors,
 )
-from shoal.gateway.surfaces.tei import (
-    TeiEmbedRequest,
-    TeiError,
+from shoal.gateway.surfaces.tei import TeiEmbedRequest, TeiError, TeiSparseRequest, TeiWeight
+from shoal.gateway.surfaces.tei_scores import (
     TeiPrediction,
     TeiPredictRequest,
     TeiRank,
     TeiRerankRequest,
-    TeiSparseRequest,
-    TeiWeight,
+    TeiSimilarityRequest,
 )
+from shoal.gateway.surfaces.tei_tokens import TeiDecodeRequest, TeiToken, TeiTokenizeRequest
 from shoal.gateway.surfaces.voyage import (
     VoyageEmbedRequest,
     VoyageError,
@@ -113,6 +112,16 @@ def _all_of_tei(base: str) -> tuple[Row, ...]:
             inputs,
             inputs="I love this",
         ),
+        _tei(
+            f"{base}/similarity",
+            "Compare texts with one",
+            TeiSimilarityRequest,
+            list[float],
+            inputs,
+            inputs={"source_sentence": _QUERY, "sentences": _TEXTS},
+        ),
+        _tei(f"{base}/tokenize", "Tokenise texts", TeiTokenizeRequest, list[list[TeiToken]], inputs, inputs=_TEXTS),
+        _tei(f"{base}/decode", "Make texts of token ids", TeiDecodeRequest, list[str], ("ids",), ids=[101, 7592, 102]),
     )
 
 

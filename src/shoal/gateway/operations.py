@@ -213,26 +213,23 @@ class _Run:
         served = await operations.find(model, limit_s - (time.perf_counter() - self.started_at), self.caller)
         self.model = served.card.id
         options = check(ask, served.card)
-        try:
-            split = split_documents if ask.are_documents else split_items
-            items = split(ask.input, body_format, max_items=settings.max_items, max_item_bytes=settings.max_item_bytes)
-            check_tokens(items, ask.input_tokenizer, served.card)
-            if self.caller.counts_tokens:
-                self.caller.charge(sum(estimated_tokens(len(item), served.card.max_length) for item in items.raw))
-            replies = await operations.dispatch.run(
-                ask,
-                options,
-                served,
-                items,
-                request_id=self._chunk_request_id,
-                timeout_s=limit_s,
-                spent_s=time.perf_counter() - self.started_at,
-                receive=receive,
-                tenant=tenant,
-                priority=lane,
-            )
-        except ShoalError as error:
-            raise (error if ask.field == "input" else renamed(error, ask.field)) from error.__cause__
+        split = split_documents if ask.are_documents else split_items
+        items = split(ask.input, body_format, max_items=settings.max_items, max_item_bytes=settings.max_item_bytes)
+        check_tokens(items, ask, served.card)
+        if self.caller.counts_tokens:
+            self.caller.charge(sum(estimated_tokens(len(item), served.card.max_length) for item in items.raw))
+        replies = await operations.dispatch.run(
+            ask,
+            options,
+            served,
+            items,
+            request_id=self._chunk_request_id,
+            timeout_s=limit_s,
+            spent_s=time.perf_counter() - self.started_at,
+            receive=receive,
+            tenant=tenant,
+            priority=lane,
+        )
         return self._add_up(ask, served, replies, items)
 
     def _enter(self) -> None:
@@ -281,7 +278,11 @@ class _Run:
         if isinstance(error, DeadlineExceeded) and not self._has_read:
             headers.append((b"connection", b"close"))  # whatever comes next belongs to this body
         status = self._surface.statuses.get(error.code, error.status)
-        return status, self._surface.error(error, self.request_id, self.reply_format), headers
+        return (
+            status,
+            self._surface.error(renamed(error, self._surface.names), self.request_id, self.reply_format),
+            headers,
+        )
 
     def log(self, status: int) -> None:
         """A line of the access log, if there is one."""

@@ -8,13 +8,17 @@ from shoal.gateway.surfaces.jina import JinaEmbed, JinaRerank
 from shoal.gateway.surfaces.native import Native
 from shoal.gateway.surfaces.native_classify import NativeClassify
 from shoal.gateway.surfaces.native_rerank import NativeRerank
+from shoal.gateway.surfaces.native_similarity import NativeSimilarity
+from shoal.gateway.surfaces.native_tokenize import NativeTokenize
 from shoal.gateway.surfaces.openai import OpenAI
-from shoal.gateway.surfaces.tei import TeiEmbed, TeiPredict, TeiRerank, TeiSparse
+from shoal.gateway.surfaces.tei import TeiEmbed, TeiSparse
+from shoal.gateway.surfaces.tei_scores import TeiPredict, TeiRerank, TeiSimilarity
+from shoal.gateway.surfaces.tei_tokens import TeiDecode, TeiTokenize
 from shoal.gateway.surfaces.voyage import VoyageEmbed, VoyageRerank
 
 __all__ = ["OWN_ROUTES", "Routes"]
 
-OWN_ROUTES = ("/v1/embeddings", "/v1/embed", "/v1/rerank", "/v1/classify")
+OWN_ROUTES = ("/v1/embeddings", "/v1/embed", "/v1/rerank", "/v1/classify", "/v1/similarity", "/v1/tokenize")
 """Those that metrics show at zero; the others show once they are used."""
 
 _ALIASES = {
@@ -24,6 +28,9 @@ _ALIASES = {
     "/embed_sparse": "/tei/embed_sparse",
     "/rerank": "/tei/rerank",
     "/predict": "/tei/predict",
+    "/similarity": "/tei/similarity",
+    "/tokenize": "/tei/tokenize",
+    "/decode": "/tei/decode",
 }
 """Paths at the root that can only mean one surface."""
 
@@ -44,6 +51,8 @@ class Routes:
             self._native,
             NativeRerank(),
             NativeClassify(),
+            NativeSimilarity(),
+            NativeTokenize(),
             self._cohere,
             CohereEmbed("2"),
             CohereRerank("1"),
@@ -53,6 +62,9 @@ class Routes:
             TeiSparse(),
             TeiRerank(),
             TeiPredict(),
+            TeiSimilarity(),
+            TeiTokenize(),
+            TeiDecode(),
             self._jina,
             JinaRerank(),
             self._voyage,
@@ -81,5 +93,5 @@ class Routes:
             return self._voyage
         if path.startswith("/tei/") or path in ("/info", "/health"):
             return self._tei
-        is_native = path.startswith(("/v1/embed/", "/v1/rerank/", "/v1/classify/"))
+        is_native = path.startswith(tuple(f"{route}/" for route in OWN_ROUTES[1:]))
         return self._openai if path.startswith("/v1/") and not is_native else self._native

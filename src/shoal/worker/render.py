@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import orjson
 
-from shoal.adapters.base import Finished, Labels, Scores, SparseVectors, Vectors
+from shoal.adapters.base import Finished, Labels, Scores, SparseVectors, TokenLists, Tokens, Vectors, WrittenTexts
 from shoal.types import Encoding, Render, Rendered
 
 __all__ = ["render"]
@@ -89,6 +89,35 @@ def _(result: Scores, encoding: Encoding) -> Iterable[bytes]:
 def _(result: Labels, encoding: Encoding) -> Iterable[bytes]:
     encode = msgspec.msgpack.encode if encoding == "msgpack" else msgspec.json.encode
     return [encode([{"label": label, "score": score} for label, score in ranked]) for ranked in result.ranked]
+
+
+@_pieces.register
+def _(result: TokenLists, encoding: Encoding) -> Iterable[bytes]:
+    if encoding == "entries":
+        return [msgspec.json.encode(_token_entries(tokens)) for tokens in result.items]
+    encode = msgspec.msgpack.encode if encoding == "msgpack" else msgspec.json.encode
+    columns = ("ids", "tokens", "offsets", "special")
+    return [encode({name: getattr(tokens, name) for name in columns}) for tokens in result.items]
+
+
+@_pieces.register
+def _(result: WrittenTexts, encoding: Encoding) -> Iterable[bytes]:
+    return [msgspec.json.encode(text) for text in result.items]
+
+
+def _token_entries(tokens: Tokens) -> list[dict[str, Any]]:
+    return [
+        {
+            "id": token,
+            "text": text,
+            "special": is_special,
+            "start": None if is_special else start,
+            "stop": None if is_special else stop,
+        }
+        for token, text, is_special, (start, stop) in zip(
+            tokens.ids, tokens.texts, tokens.special, tokens.offsets, strict=True
+        )
+    ]
 
 
 def _columns(indices: npt.NDArray[Any], values: npt.NDArray[Any]) -> bytes:

@@ -6,8 +6,9 @@ Each work that was added leaves here exactly once: answered, refused or handed b
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from shoal.errors import DeadlineExceeded, InternalError, ShoalError, TooLarge
 from shoal.queue.base import Lease, Queue
@@ -77,16 +78,16 @@ class Replies:
         for work, rows in rows_of.items():
             if not work.is_open:
                 continue
-            try:
+            with self._answering(work):
                 work.rows.put([batch.items[row].index for row in rows], arrays, rows)
                 work.inference_s += seconds
                 if work.rows.num_missing == 0:
                     self._answer(work)
-            except ShoalError as error:
-                self.refuse(work, error)
-            except Exception as error:
-                logger.exception("Finishing a chunk of %s failed", work.model.id)
-                self.refuse(work, InternalError(f"finishing failed: {type(error).__name__}: {error}"))
+
+    def complete(self, work: Work) -> None:
+        """Answer a work that needs nothing from the device."""
+        with self._answering(work):
+            self._answer(work)
 
     def refuse(self, work: Work, error: ShoalError) -> None:
         """Answer with an error; the queue forgets the chunk."""
@@ -110,6 +111,17 @@ class Replies:
         work.lease.nak()
         self._measures.handed_back()
         self._close(work)
+
+    @contextlib.contextmanager
+    def _answering(self, work: Work) -> Iterator[None]:
+        """What fails in here is the work's answer."""
+        try:
+            yield
+        except ShoalError as error:
+            self.refuse(work, error)
+        except Exception as error:
+            logger.exception("Finishing a chunk of %s failed", work.model.id)
+            self.refuse(work, InternalError(f"finishing failed: {type(error).__name__}: {error}"))
 
     def _answer(self, work: Work) -> None:
         chunk = work.chunk

@@ -106,9 +106,12 @@ class Sidecar:
             self._keep_leases()
 
     def admit(self, work: Work) -> None:
-        """Let a work's prepared items wait for the device."""
+        """Let a work's prepared items wait for the device; answer it if they need none."""
         model = work.model
         head_start_s = HEAD_START[work.chunk.priority] * self._settings.latency_objective_ms / 1000
+        if work.rows.num_missing == 0:
+            self.replies.complete(work)
+            return
         for index, prepared in enumerate(work.prepared):
             cost_s = model.cost.c_s * prepared.cost
             item = WorkItem(work, index, prepared, virtual_start(work.received_at - head_start_s, cost_s))

@@ -232,7 +232,7 @@ class Work:
         """Its items are tokenised."""
         self.prepared = prepared
         self.prepared_at = now
-        self.rows = Rows(len(prepared))
+        self.rows = Rows(sum(run.needs_device for run in prepared))
 
     @property
     def tokens_by_item(self) -> list[int]:

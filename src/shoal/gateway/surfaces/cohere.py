@@ -15,8 +15,8 @@ from shoal.errors import InvalidRequest, ShoalError
 from shoal.gateway.ask import Answer, Ask
 from shoal.gateway.envelope import Envelope
 from shoal.gateway.formats import Format
-from shoal.gateway.surfaces.fields import Documents, ModelName, Texts, TopN, check_top_n, overflow_of
-from shoal.gateway.surfaces.native_rerank import ranked
+from shoal.gateway.surfaces.fields import Documents, ModelName, Texts, TopN, overflow_of, required
+from shoal.gateway.surfaces.ranking import as_object, check_top_n, rows
 from shoal.types import DType, EmbedOptions, Render, RerankOptions
 
 __all__ = [
@@ -162,6 +162,7 @@ _SIDES: dict[str | None, Literal["left", "right"]] = {"START": "left", "END": "r
 class _Cohere:
     formats: tuple[Format, ...] = ("json",)
     statuses: dict[str, int] = {}
+    names = {"dimensions": "output_dimension", "truncate: true": "truncate: END"}
 
     def error(self, error: ShoalError, request_id: str, reply_format: Format) -> bytes:
         return _encode(CohereError(str(error), request_id))
@@ -169,6 +170,8 @@ class _Cohere:
 
 class CohereEmbed(_Cohere):
     """POST /cohere/v1/embed and /cohere/v2/embed."""
+
+    names = _Cohere.names | {"input": "texts"}
 
     def __init__(self, version: Version) -> None:
         self.route = f"/cohere/v{version}/embed"
@@ -193,7 +196,6 @@ class CohereEmbed(_Cohere):
                 also_dtypes=tuple(others),
             ),
             renders=tuple(_TYPES[kind][1] for kind in types),
-            field="texts",
             request=request,
         )
 
@@ -219,6 +221,8 @@ class CohereEmbed(_Cohere):
 class CohereRerank(_Cohere):
     """POST /cohere/v1/rerank and /cohere/v2/rerank."""
 
+    names = _Cohere.names | {"input": "documents"}
+
     def __init__(self, version: Version) -> None:
         self.route = f"/cohere/v{version}/rerank"
         self._version = version
@@ -226,8 +230,7 @@ class CohereRerank(_Cohere):
 
     def read(self, body: bytes, body_format: Format, reply_format: Format) -> Ask:
         request = self._envelope.open(body, body_format)
-        if request.query is None:
-            raise InvalidRequest("The field query is missing.", param="query")
+        query = required(request.query, "query")
         check_top_n(request.top_n, "top_n")
         if request.rank_fields not in (None, ["text"]):
             raise InvalidRequest("rank_fields may only be ['text'].", param="rank_fields")
@@ -235,21 +238,15 @@ class CohereRerank(_Cohere):
             model=request.model,
             input=request.documents,
             input_format=body_format,
-            options=RerankOptions(request.query),
+            options=RerankOptions(query),
             renders=(_RAW,),
-            field="documents",
             are_documents=True,
             request=request,
         )
 
     def reply(self, answer: Answer, reply_format: Format) -> bytes:
         request: CohereRerankRequest = answer.ask.request
-        results: list[dict[str, Any]] = [
-            {"index": index, "relevance_score": score} for index, score in ranked(answer, request.top_n)
-        ]
-        if request.return_documents:
-            for result in results:
-                result["document"] = {"text": answer.items.value(result["index"], reply_format)}
+        results = rows(answer, request.top_n, shown=as_object if request.return_documents else None)
         warnings = _warnings(
             max_tokens_per_doc=request.max_tokens_per_doc, max_chunks_per_doc=request.max_chunks_per_doc
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeVar
 
 import msgspec
 from msgspec import Meta
@@ -14,6 +14,7 @@ __all__ = [
     "Documents",
     "Input",
     "InputTokenizer",
+    "InputType",
     "ModelName",
     "Normalize",
     "Overflow",
@@ -23,9 +24,11 @@ __all__ = [
     "TopN",
     "Truncate",
     "TruncationSide",
-    "check_top_n",
     "overflow_of",
+    "required",
 ]
+
+T = TypeVar("T")
 
 Input = Annotated[
     msgspec.Raw,
@@ -89,6 +92,10 @@ InputTokenizer = Annotated[
     str | None,
     Meta(description="If input holds token ids: the model whose vocabulary they are of, without special tokens."),
 ]
+InputType = Annotated[
+    Literal["query", "document"] | None,
+    Meta(description="What the texts are: takes the model's prompt of that name, if it has one."),
+]
 ModelName = Annotated[str | None, Meta(description="Id or alias of a model, as /v1/models lists them.")]
 TopN = Annotated[int | None, Meta(description="Return only so many results, the best.")]
 
@@ -106,9 +113,12 @@ def overflow_of(truncate: bool | None, overflow: types.Overflow | None = None) -
     return overflow or ("truncate" if truncate else "error")
 
 
-def check_top_n(top_n: int | None, field: str) -> None:
-    """Raises:
-    InvalidRequest: less than one result is asked for.
+def required(value: T | None, field: str) -> T:
+    """The value of a field that must be there.
+
+    Raises:
+        InvalidRequest: it is not.
     """
-    if top_n is not None and top_n < 1:
-        raise InvalidRequest(f"{field} is {top_n}; it must be at least 1.", param=field)
+    if value is None:
+        raise InvalidRequest(f"The field {field} is missing.", param=field)
+    return value

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
@@ -11,8 +11,9 @@ from shoal.errors import InvalidRequest, ShoalError
 from shoal.gateway.ask import Answer, Ask
 from shoal.gateway.envelope import Envelope
 from shoal.gateway.formats import Format
-from shoal.gateway.surfaces.fields import Documents, ModelName, Texts, TopN, Truncate, check_top_n, overflow_of
-from shoal.gateway.surfaces.native_rerank import ranked
+from shoal.gateway.surfaces.fields import Documents, ModelName, Texts, TopN, Truncate, overflow_of, required
+from shoal.gateway.surfaces.lists import BASE64, NUMBERS, ListedVector, vectors
+from shoal.gateway.surfaces.ranking import as_object, check_top_n, rows
 from shoal.types import DType, EmbedOptions, Render, RerankOptions
 
 __all__ = [
@@ -71,19 +72,11 @@ class JinaUsage(msgspec.Struct):
     prompt_tokens: int
 
 
-class JinaVector(msgspec.Struct):
-    """One vector."""
-
-    object: Literal["embedding"]
-    index: Annotated[int, Meta(description="Place of its text in input.")]
-    embedding: Annotated[list[float] | str, Meta(description="Numbers, or base64 of little-endian float32.")]
-
-
 class JinaVectors(msgspec.Struct):
     """The reply: vectors in the order of the input."""
 
     object: Literal["list"]
-    data: list[JinaVector]
+    data: list[ListedVector]
     model: str
     usage: JinaUsage
 
@@ -118,14 +111,11 @@ class JinaError(msgspec.Struct):
 
 
 _encode = msgspec.json.Encoder().encode
-_BEFORE, _BETWEEN, _AFTER = b'{"object":"embedding","index":', b',"embedding":', b"}"
-_NUMBERS = Render("json", _BEFORE, True, _BETWEEN, _AFTER)
-_BASE64 = Render("base64", _BEFORE, True, _BETWEEN, _AFTER)
 _TYPES: dict[str, tuple[DType, Render]] = {
-    "float": ("float32", _NUMBERS),
-    "base64": ("float32", _BASE64),
-    "binary": ("signed_binary", _NUMBERS),
-    "ubinary": ("binary", _NUMBERS),
+    "float": ("float32", NUMBERS),
+    "base64": ("float32", BASE64),
+    "binary": ("signed_binary", NUMBERS),
+    "ubinary": ("binary", NUMBERS),
 }
 _TASKS: dict[str | None, Literal["query", "document"]] = {
     "retrieval.query": "query",
@@ -136,6 +126,7 @@ _TASKS: dict[str | None, Literal["query", "document"]] = {
 class _Jina:
     formats: tuple[Format, ...] = ("json",)
     statuses: dict[str, int] = {}
+    names = {"normalize": "normalized"}
 
     def error(self, error: ShoalError, request_id: str, reply_format: Format) -> bytes:
         return _encode(JinaError(str(error)))
@@ -172,45 +163,35 @@ class JinaEmbed(_Jina):
         )
 
     def reply(self, answer: Answer, reply_format: Format) -> bytes:
-        return b'{"object":"list","data":[%b],"model":%b,"usage":{"total_tokens":%d,"prompt_tokens":%d}}' % (
-            answer.body(between=b","),
-            _encode(answer.card.id),
-            answer.num_tokens,
-            answer.num_tokens,
-        )
+        return vectors(answer, _encode(JinaUsage(answer.num_tokens, answer.num_tokens)))
 
 
 class JinaRerank(_Jina):
     """POST /jina/v1/rerank."""
 
     route = "/jina/v1/rerank"
+    names = {"input": "documents"}
 
     def __init__(self) -> None:
         self._envelope = Envelope(JinaRerankRequest, "documents")
 
     def read(self, body: bytes, body_format: Format, reply_format: Format) -> Ask:
         request = self._envelope.open(body, body_format)
-        if request.query is None:
-            raise InvalidRequest("The field query is missing.", param="query")
+        query = required(request.query, "query")
         check_top_n(request.top_n, "top_n")
         return Ask(
             model=request.model,
             input=request.documents,
             input_format=body_format,
-            options=RerankOptions(request.query, truncate=request.truncate),
+            options=RerankOptions(query, truncate=request.truncate),
             renders=(Render("raw"),),
-            field="documents",
             are_documents=True,
             request=request,
         )
 
     def reply(self, answer: Answer, reply_format: Format) -> bytes:
         request: JinaRerankRequest = answer.ask.request
-        results: list[dict[str, Any]] = [
-            {"index": index, "relevance_score": score} for index, score in ranked(answer, request.top_n)
-        ]
-        if request.return_documents is not False:
-            for row in results:
-                row["document"] = {"text": answer.items.value(row["index"], reply_format)}
+        shown = None if request.return_documents is False else as_object
+        ranks = rows(answer, request.top_n, shown=shown)
         usage = JinaUsage(answer.num_tokens, answer.num_tokens)
-        return _encode({"object": "list", "results": results, "model": answer.card.id, "usage": usage})
+        return _encode({"object": "list", "results": ranks, "model": answer.card.id, "usage": usage})

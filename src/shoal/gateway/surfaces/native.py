@@ -34,9 +34,11 @@ __all__ = [
     "NativeError",
     "NativeReply",
     "NativeSparse",
+    "NativeSurface",
     "NativeUsage",
+    "array_of",
+    "closing",
     "encoders",
-    "native_error",
     "times_of",
 ]
 
@@ -133,12 +135,33 @@ _encode = encoders["json"]
 _RAW, _JSON, _BASE64 = Render("raw"), Render("json"), Render("base64")
 
 
-class Native:
+class NativeSurface:
+    """What all of Shoal's own routes share."""
+
+    formats: tuple[Format, ...] = ("json", "msgpack")
+    statuses: dict[str, int] = {}
+    names: dict[str, str] = {}
+
+    def error(self, error: ShoalError, request_id: str, reply_format: Format) -> bytes:
+        body = NativeErrorBody(error.code, error.message, error.param, error.hint, request_id)
+        return encoders[reply_format](NativeError(body))
+
+
+def closing(answer: Answer) -> dict[str, Any]:
+    """What stands at the end of each reply."""
+    return {
+        "num_tokens": answer.tokens_by_item,
+        "truncated": answer.truncated_by_item,
+        "usage": {"num_tokens": answer.num_tokens},
+        "times": times_of(answer),
+        "request_id": answer.request_id,
+    }
+
+
+class Native(NativeSurface):
     """POST /v1/embed."""
 
     route = "/v1/embed"
-    formats: tuple[Format, ...] = ("json", "msgpack")
-    statuses: dict[str, int] = {}
 
     def __init__(self) -> None:
         self._envelope = Envelope(NativeEmbedRequest)
@@ -170,15 +193,6 @@ class Native:
 
     def reply(self, answer: Answer, reply_format: Format) -> bytes:
         return _msgpack_reply(answer) if reply_format == "msgpack" else _json_reply(answer)
-
-    def error(self, error: ShoalError, request_id: str, reply_format: Format) -> bytes:
-        return native_error(error, request_id, reply_format)
-
-
-def native_error(error: ShoalError, request_id: str, reply_format: Format) -> bytes:
-    """The body of a failure on Shoal's own routes."""
-    body = NativeErrorBody(error.code, error.message, error.param, error.hint, request_id)
-    return encoders[reply_format](NativeError(body))
 
 
 def _render(output: Output, request: NativeEmbedRequest, reply_format: Format) -> Render:
@@ -226,13 +240,7 @@ def _json_reply(answer: Answer) -> bytes:
     options: EmbedOptions = answer.ask.request
     head: dict[str, Any] = {"model": answer.card.id}
     parts: list[bytes] = []
-    tail: dict[str, Any] = {
-        "num_tokens": answer.tokens_by_item,
-        "truncated": answer.truncated_by_item,
-        "usage": {"num_tokens": answer.num_tokens},
-        "times": times_of(answer),
-        "request_id": answer.request_id,
-    }
+    tail = closing(answer)
     for place, output in enumerate(options.outputs):
         if output == "dense":
             head |= {"dtype": options.dtype, "dimensions": answer.replies[0].outputs[place].dimensions}
@@ -243,6 +251,13 @@ def _json_reply(answer: Answer) -> bytes:
     if answer.replies[0].profile:
         tail["profile"] = answer.replies[0].profile
     return b"%b,%b,%b" % (_encode(head)[:-1], b",".join(parts), _encode(tail)[1:])
+
+
+def array_of(items: bytes, num_items: int, body_format: Format) -> bytes:
+    """Encoded items as one array."""
+    if body_format == "json":
+        return b"[%b]" % items
+    return b"\xdd" + num_items.to_bytes(4, "big") + items
 
 
 def times_of(answer: Answer) -> dict[str, float]:

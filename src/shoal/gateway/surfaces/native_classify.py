@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 from msgspec import Meta
 
-from shoal.errors import ShoalError
 from shoal.gateway.ask import Answer, Ask
 from shoal.gateway.envelope import Envelope
 from shoal.gateway.formats import Format
-from shoal.gateway.surfaces.fields import Input, InputTokenizer, Truncate
-from shoal.gateway.surfaces.native import NativeUsage, encoders, native_error, times_of
+from shoal.gateway.surfaces.fields import Input, InputTokenizer, Truncate, TruncationSide
+from shoal.gateway.surfaces.native import NativeSurface, NativeUsage, array_of, closing, encoders
 from shoal.types import ClassifyOptions, Render
 
 __all__ = ["NativeClassify", "NativeClassifyReply", "NativeClassifyRequest", "NativeLabel"]
@@ -28,6 +27,7 @@ class NativeClassifyRequest(msgspec.Struct):
     raw_scores: Annotated[bool | None, Meta(description="The model's logits instead of probabilities.")] = None
     top_k: Annotated[int | None, Meta(description="Only so many labels a text, the best.")] = None
     truncate: Truncate = None
+    truncation_side: TruncationSide = None
     labels: Annotated[
         list[str] | None, Meta(description="Labels of your own, judged by an NLI model as hypotheses about each text.")
     ] = None
@@ -60,12 +60,10 @@ class NativeClassifyReply(msgspec.Struct):
     request_id: str
 
 
-class NativeClassify:
+class NativeClassify(NativeSurface):
     """POST /v1/classify."""
 
     route = "/v1/classify"
-    formats: tuple[Format, ...] = ("json", "msgpack")
-    statuses: dict[str, int] = {}
 
     def __init__(self) -> None:
         self._envelope = Envelope(NativeClassifyRequest)
@@ -79,6 +77,7 @@ class NativeClassify:
             labels=tuple(request.labels or ()),
             hypothesis_template=request.hypothesis_template or _DEFAULTS.hypothesis_template,
             multi_label=bool(request.multi_label),
+            truncation_side=request.truncation_side,
         )
         return Ask(
             model=request.model,
@@ -92,23 +91,5 @@ class NativeClassify:
     def reply(self, answer: Answer, reply_format: Format) -> bytes:
         between = b"," if reply_format == "json" else b""
         results = array_of(answer.body(between=between), answer.num_items, reply_format)
-        reply: dict[str, Any] = {
-            "model": answer.card.id,
-            "results": msgspec.Raw(results),
-            "num_tokens": answer.tokens_by_item,
-            "truncated": answer.truncated_by_item,
-            "usage": {"num_tokens": answer.num_tokens},
-            "times": times_of(answer),
-            "request_id": answer.request_id,
-        }
+        reply = {"model": answer.card.id, "results": msgspec.Raw(results), **closing(answer)}
         return encoders[reply_format](reply)
-
-    def error(self, error: ShoalError, request_id: str, reply_format: Format) -> bytes:
-        return native_error(error, request_id, reply_format)
-
-
-def array_of(items: bytes, num_items: int, body_format: Format) -> bytes:
-    """Encoded items as one array."""
-    if body_format == "json":
-        return b"[%b]" % items
-    return b"\xdd" + num_items.to_bytes(4, "big") + items

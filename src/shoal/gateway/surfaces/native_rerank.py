@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
 
-from shoal.errors import InvalidRequest, ShoalError
 from shoal.gateway.ask import Answer, Ask
 from shoal.gateway.envelope import Envelope
 from shoal.gateway.formats import Format
-from shoal.gateway.surfaces.fields import Documents, Truncate
-from shoal.gateway.surfaces.native import NativeUsage, encoders, native_error, times_of
+from shoal.gateway.surfaces.fields import Documents, Truncate, TruncationSide, required
+from shoal.gateway.surfaces.native import NativeSurface, NativeUsage, closing, encoders
+from shoal.gateway.surfaces.ranking import as_object, check_top_n, rows
 from shoal.types import Render, RerankOptions
 
-__all__ = ["NativeRerank", "NativeRerankReply", "NativeRerankRequest", "NativeRerankResult", "ranked"]
+__all__ = ["NativeRerank", "NativeRerankReply", "NativeRerankRequest", "NativeRerankResult"]
 
 
 class NativeRerankRequest(msgspec.Struct):
@@ -30,6 +30,7 @@ class NativeRerankRequest(msgspec.Struct):
         bool | None, Meta(description="The model's logits instead of what it declares to make of them.")
     ] = None
     truncate: Truncate = None
+    truncation_side: TruncationSide = None
 
 
 class NativeDocument(msgspec.Struct):
@@ -62,59 +63,36 @@ class NativeRerankReply(msgspec.Struct):
     request_id: str
 
 
-class NativeRerank:
+class NativeRerank(NativeSurface):
     """POST /v1/rerank."""
 
     route = "/v1/rerank"
-    formats: tuple[Format, ...] = ("json", "msgpack")
-    statuses: dict[str, int] = {}
+    names = {"input": "documents"}
 
     def __init__(self) -> None:
         self._envelope = Envelope(NativeRerankRequest, "documents")
 
     def read(self, body: bytes, body_format: Format, reply_format: Format) -> Ask:
         request = self._envelope.open(body, body_format)
-        if request.query is None:
-            raise InvalidRequest("The field query is missing.", param="query")
-        if request.top_n is not None and request.top_n < 1:
-            raise InvalidRequest(f"top_n is {request.top_n}; it must be at least 1.", param="top_n")
+        query = required(request.query, "query")
+        check_top_n(request.top_n, "top_n")
         return Ask(
             model=request.model,
             input=request.documents,
             input_format=body_format,
-            options=RerankOptions(request.query, bool(request.raw_scores), request.truncate),
+            options=RerankOptions(query, bool(request.raw_scores), request.truncate, request.truncation_side),
             renders=(Render("raw"),),
-            field="documents",
             are_documents=True,
             request=request,
         )
 
     def reply(self, answer: Answer, reply_format: Format) -> bytes:
         request: NativeRerankRequest = answer.ask.request
-        results: list[dict[str, Any]] = [
-            {"index": index, "relevance_score": score} for index, score in ranked(answer, request.top_n)
-        ]
-        if request.return_documents:
-            for result in results:
-                result["document"] = {"text": answer.items.value(result["index"], reply_format)}
-        reply: dict[str, Any] = {
+        shown = as_object if request.return_documents else None
+        reply = {
             "model": answer.card.id,
             "method": answer.card.rerank_method,
-            "results": results,
-            "num_tokens": answer.tokens_by_item,
-            "truncated": answer.truncated_by_item,
-            "usage": {"num_tokens": answer.num_tokens},
-            "times": times_of(answer),
-            "request_id": answer.request_id,
+            "results": rows(answer, request.top_n, reply_format=reply_format, shown=shown),
+            **closing(answer),
         }
         return encoders[reply_format](reply)
-
-    def error(self, error: ShoalError, request_id: str, reply_format: Format) -> bytes:
-        return native_error(error, request_id, reply_format)
-
-
-def ranked(answer: Answer, top_n: int | None) -> list[tuple[int, float]]:
-    """(place in the request, relevance) of the best documents, best first; equal ones in the request's order."""
-    scores = memoryview(answer.body()).cast("f").tolist()
-    order = sorted(range(len(scores)), key=lambda index: -scores[index])
-    return [(index, scores[index]) for index in order[:top_n]]

@@ -22,7 +22,8 @@ from shoal.gateway.surfaces.fields import (
     TruncationSide,
     overflow_of,
 )
-from shoal.types import EmbedOptions, Render
+from shoal.gateway.surfaces.lists import BASE64, NUMBERS, ListedVector, vectors
+from shoal.types import EmbedOptions
 
 __all__ = ["OpenAI", "OpenAIEmbedRequest", "OpenAIError", "OpenAIList"]
 
@@ -49,14 +50,6 @@ class OpenAIEmbedRequest(msgspec.Struct):
     input_tokenizer: InputTokenizer = None
 
 
-class OpenAIEmbedding(msgspec.Struct):
-    """One vector."""
-
-    object: Literal["embedding"]
-    index: Annotated[int, Meta(description="Place of its text in input.")]
-    embedding: Annotated[list[float] | str, Meta(description="Numbers, or base64 of little-endian float32.")]
-
-
 class OpenAIUsage(msgspec.Struct):
     """Tokens really run, special tokens included, after truncation."""
 
@@ -68,7 +61,7 @@ class OpenAIList(msgspec.Struct):
     """The reply: vectors in the order of the input."""
 
     object: Literal["list"]
-    data: list[OpenAIEmbedding]
+    data: list[ListedVector]
     model: str
     usage: OpenAIUsage
 
@@ -89,11 +82,7 @@ class OpenAIError(msgspec.Struct):
 
 
 _encode = msgspec.json.Encoder().encode
-_BEFORE, _BETWEEN, _AFTER = b'{"object":"embedding","index":', b',"embedding":', b"}"
-_RENDERS = {
-    "float": Render("json", _BEFORE, True, _BETWEEN, _AFTER),
-    "base64": Render("base64", _BEFORE, True, _BETWEEN, _AFTER),
-}
+_RENDERS = {"float": NUMBERS, "base64": BASE64}
 
 
 class OpenAI:
@@ -102,6 +91,7 @@ class OpenAI:
     route = "/v1/embeddings"
     formats: tuple[Format, ...] = ("json",)
     statuses: dict[str, int] = {}
+    names: dict[str, str] = {}
 
     def __init__(self) -> None:
         self._envelope = Envelope(OpenAIEmbedRequest)
@@ -128,12 +118,7 @@ class OpenAI:
         )
 
     def reply(self, answer: Answer, reply_format: Format) -> bytes:
-        return b'{"object":"list","data":[%b],"model":%b,"usage":{"prompt_tokens":%d,"total_tokens":%d}}' % (
-            answer.body(between=b","),
-            _encode(answer.card.id),
-            answer.num_tokens,
-            answer.num_tokens,
-        )
+        return vectors(answer, _encode(OpenAIUsage(answer.num_tokens, answer.num_tokens)))
 
     def error(self, error: ShoalError, request_id: str, reply_format: Format) -> bytes:
         kind = "invalid_request_error" if error.status < 500 else "server_error"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
@@ -11,8 +11,9 @@ from shoal.errors import InvalidRequest, ShoalError
 from shoal.gateway.ask import Answer, Ask
 from shoal.gateway.envelope import Envelope
 from shoal.gateway.formats import Format
-from shoal.gateway.surfaces.fields import Documents, ModelName, Texts, TopN, check_top_n, overflow_of
-from shoal.gateway.surfaces.native_rerank import ranked
+from shoal.gateway.surfaces.fields import Documents, ModelName, Texts, TopN, overflow_of, required
+from shoal.gateway.surfaces.lists import BASE64, NUMBERS, ListedVector, vectors
+from shoal.gateway.surfaces.ranking import as_it_is, check_top_n, rows
 from shoal.types import DType, EmbedOptions, Render, RerankOptions
 
 __all__ = [
@@ -67,19 +68,11 @@ class VoyageUsage(msgspec.Struct):
     total_tokens: int
 
 
-class VoyageVector(msgspec.Struct):
-    """One vector."""
-
-    object: Literal["embedding"]
-    index: Annotated[int, Meta(description="Place of its text in input.")]
-    embedding: Annotated[list[float] | str, Meta(description="Numbers, or base64 of their bytes.")]
-
-
 class VoyageVectors(msgspec.Struct):
     """The reply: vectors in the order of the input."""
 
     object: Literal["list"]
-    data: list[VoyageVector]
+    data: list[ListedVector]
     model: str
     usage: VoyageUsage
 
@@ -108,15 +101,13 @@ class VoyageError(msgspec.Struct):
 
 
 _encode = msgspec.json.Encoder().encode
-_BEFORE, _BETWEEN, _AFTER = b'{"object":"embedding","index":', b',"embedding":', b"}"
-_NUMBERS = Render("json", _BEFORE, True, _BETWEEN, _AFTER)
-_BASE64 = Render("base64", _BEFORE, True, _BETWEEN, _AFTER)
 _DTYPES: dict[str, DType] = {"float": "float32", "binary": "signed_binary", "ubinary": "binary"}
 
 
 class _Voyage:
     formats: tuple[Format, ...] = ("json",)
     statuses: dict[str, int] = {}
+    names = {"dimensions": "output_dimension", "truncate": "truncation"}
 
     def error(self, error: ShoalError, request_id: str, reply_format: Format) -> bytes:
         return _encode(VoyageError(str(error)))
@@ -149,48 +140,39 @@ class VoyageEmbed(_Voyage):
                 input_type=request.input_type,
                 dtype=_DTYPES[kind],
             ),
-            renders=(_BASE64 if request.encoding_format else _NUMBERS,),
+            renders=(BASE64 if request.encoding_format else NUMBERS,),
         )
 
     def reply(self, answer: Answer, reply_format: Format) -> bytes:
-        return b'{"object":"list","data":[%b],"model":%b,"usage":{"total_tokens":%d}}' % (
-            answer.body(between=b","),
-            _encode(answer.card.id),
-            answer.num_tokens,
-        )
+        return vectors(answer, _encode(VoyageUsage(answer.num_tokens)))
 
 
 class VoyageRerank(_Voyage):
     """POST /voyage/v1/rerank."""
 
     route = "/voyage/v1/rerank"
+    names = _Voyage.names | {"input": "documents"}
 
     def __init__(self) -> None:
         self._envelope = Envelope(VoyageRerankRequest, "documents")
 
     def read(self, body: bytes, body_format: Format, reply_format: Format) -> Ask:
         request = self._envelope.open(body, body_format)
-        if request.query is None:
-            raise InvalidRequest("The field query is missing.", param="query")
+        query = required(request.query, "query")
         check_top_n(request.top_k, "top_k")
         return Ask(
             model=request.model,
             input=request.documents,
             input_format=body_format,
-            options=RerankOptions(request.query, truncate=request.truncation),
+            options=RerankOptions(query, truncate=request.truncation),
             renders=(Render("raw"),),
-            field="documents",
             are_documents=True,
             request=request,
         )
 
     def reply(self, answer: Answer, reply_format: Format) -> bytes:
         request: VoyageRerankRequest = answer.ask.request
-        data: list[dict[str, Any]] = [
-            {"index": index, "relevance_score": score} for index, score in ranked(answer, request.top_k)
-        ]
-        if request.return_documents:
-            for row in data:
-                row["document"] = answer.items.value(row["index"], reply_format)
+        shown = as_it_is if request.return_documents else None
+        ranks = rows(answer, request.top_k, shown=shown)
         usage = VoyageUsage(answer.num_tokens)
-        return _encode({"object": "list", "data": data, "model": answer.card.id, "usage": usage})
+        return _encode({"object": "list", "data": ranks, "model": answer.card.id, "usage": usage})
