@@ -9,7 +9,17 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from shoal.client import AsyncClient, Client, EmbedResult, Health, RerankResult, ServedModel, SparseResult
+    from shoal.client import (
+        AsyncClient,
+        Client,
+        EmbedResult,
+        Health,
+        RerankResult,
+        ServedModel,
+        SimilarityResult,
+        SparseResult,
+        TokenizeResult,
+    )
     from shoal.errors import (
         ContextLengthExceeded,
         DeadlineExceeded,
@@ -50,7 +60,9 @@ __all__ = [
     "RerankResult",
     "ServedModel",
     "ShoalError",
+    "SimilarityResult",
     "SparseResult",
+    "TokenizeResult",
     "TooLarge",
     "Unauthorized",
     "UnknownModel",
@@ -60,7 +72,17 @@ __all__ = [
     "__version__",
 ]
 
-_OF_CLIENT = {"AsyncClient", "Client", "EmbedResult", "Health", "RerankResult", "ServedModel", "SparseResult"}
+_OF_CLIENT = {
+    "AsyncClient",
+    "Client",
+    "EmbedResult",
+    "Health",
+    "RerankResult",
+    "ServedModel",
+    "SimilarityResult",
+    "SparseResult",
+    "TokenizeResult",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -39,9 +39,12 @@ __all__ = [
     "RerankReply",
     "SimilarityFunction",
     "SimilarityOptions",
+    "SimilarityReply",
     "SparseRows",
     "StageTimes",
+    "TextTokens",
     "TokenizeOptions",
+    "TokenizeReply",
     "WorkerStatus",
     "decode_chunk",
     "decode_demand",
@@ -516,6 +519,50 @@ class RerankReply(msgspec.Struct):
     results: list[RankedDocument]
     num_tokens: list[int]
     truncated: list[bool]
+    times: dict[str, float] = {}
+    request_id: str = ""
+
+
+class SimilarityReply(msgspec.Struct):
+    """The native reply of /v1/similarity.
+
+    Attributes:
+        function: how the model compares.
+        scores, num_tokens, truncated: an entry a text, in the request's order.
+        times: as in `EmbedReply`.
+    """
+
+    model: str
+    function: SimilarityFunction
+    scores: list[float]
+    num_tokens: list[int]
+    truncated: list[bool]
+    times: dict[str, float] = {}
+    request_id: str = ""
+
+
+class TextTokens(msgspec.Struct):
+    """The tokens of a text: ids, their names, their places in it (code points), and whether each was put around it."""
+
+    ids: list[int]
+    tokens: list[str]
+    offsets: list[tuple[int, int]]
+    special: list[bool]
+
+
+class TokenizeReply(msgspec.Struct):
+    """The native reply of /v1/tokenize.
+
+    Attributes:
+        max_length: tokens that the model takes, special ones included.
+        results, num_tokens: an entry a text, in the request's order.
+        times: as in `EmbedReply`.
+    """
+
+    model: str
+    max_length: int
+    results: list[TextTokens]
+    num_tokens: list[int]
     times: dict[str, float] = {}
     request_id: str = ""
 

@@ -123,3 +123,38 @@ def test_json_holds_each_output_in_any_order(url: str, encoding: str):
     assert all(0 < len(row["indices"]) == len(row["values"]) <= 3 for row in reply["sparse"])
     assert (reply["dtype"], reply["dimensions"]) == ("float32", 8)
     assert "sparse" not in dense
+
+
+async def test_similarity_is_that_of_the_vectors(url: str, connect):
+    client = connect(url, batch_items=32)
+    result = await client.similarity(TEXTS[3], TEXTS)
+    vectors = (await client.embed(TEXTS)).vectors
+    assert (result.function, len(result)) == ("cosine", len(TEXTS))
+    np.testing.assert_allclose(result.scores, vectors @ vectors[3], atol=1e-5)
+    assert int(result.scores.argmax()) == 3
+    with pytest.raises(shoal.InvalidRequest, match="source"):
+        await client.similarity("long " * 1000, ["x"], truncate=False)
+
+
+async def test_tokens_are_those_that_embedding_runs(url: str, connect):
+    client = connect(url, batch_items=32)
+    result = await client.tokenize(TEXTS)
+    assert result.num_tokens == (await client.embed(TEXTS)).num_tokens == [len(text.ids) for text in result.texts]
+    for text, tokens in zip(TEXTS, result.texts, strict=True):
+        assert "".join(text[start:end] for start, end in tokens.offsets) == text
+    long = await client.tokenize("more words " * 1000)
+    assert long.num_tokens[0] > long.max_length
+
+
+async def test_a_long_text_is_cut_refused_or_embedded_whole(url: str, connect):
+    client = connect(url)
+    text = "all these words " * 500
+    whole = await client.embed(text, overflow="chunk")
+    cut = await client.embed(text, overflow="truncate")
+    assert (whole.truncated, cut.truncated) == ([False], [True])
+    assert whole.num_tokens == (await client.tokenize(text)).num_tokens > cut.num_tokens
+    for word in ({"overflow": "error"}, {"truncate": False}):
+        with pytest.raises(shoal.ContextLengthExceeded):
+            await client.embed(text, **word)
+    with pytest.raises(shoal.InvalidRequest, match="overflow is chunk, but truncate is false"):
+        await client.embed(text, overflow="chunk", truncate=False)

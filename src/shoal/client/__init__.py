@@ -6,5 +6,17 @@ It knows the wire (`shoal.types`) and HTTP, and nothing of models, runtimes or q
 from shoal.client._async import AsyncClient
 from shoal.client._sync import Client
 from shoal.client.result import EmbedResult, Health, RerankResult, ServedModel, SparseResult
+from shoal.client.similarity import SimilarityResult
+from shoal.client.tokens import TokenizeResult
 
-__all__ = ["AsyncClient", "Client", "EmbedResult", "Health", "RerankResult", "ServedModel", "SparseResult"]
+__all__ = [
+    "AsyncClient",
+    "Client",
+    "EmbedResult",
+    "Health",
+    "RerankResult",
+    "ServedModel",
+    "SimilarityResult",
+    "SparseResult",
+    "TokenizeResult",
+]

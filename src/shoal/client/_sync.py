@@ -12,21 +12,22 @@ import httpx
 
 from shoal.client.result import EmbedResult, Health, RerankResult, ServedModel
 from shoal.client.retry import Patience
+from shoal.client.similarity import SimilarityResult
 from shoal.client.split import Item, items_of, size_bytes, split
 from shoal.client.tasks import Tasks
+from shoal.client.tokens import TokenizeResult
 from shoal.client.wire import (
     MSGPACK,
     body_of,
     connection_error,
-    read_embed_reply,
     read_error,
     read_models,
-    read_rerank_reply,
+    read_reply,
     renumbered,
 )
 from shoal.errors import InvalidRequest, ShoalError
 from shoal.settings import ClientSettings, from_environment
-from shoal.types import DType, EmbedReply, Output, RerankReply
+from shoal.types import DType, EmbedReply, Output, Overflow, RerankReply, SimilarityReply, TokenizeReply
 
 __all__ = ["Client"]
 
@@ -116,6 +117,7 @@ class Client:
         normalize: bool | None = None,
         truncate: bool | None = None,
         truncation_side: Literal["left", "right"] | None = None,
+        overflow: Overflow | None = None,
         input_tokenizer: str | None = None,
         outputs: Iterable[Output] | None = None,
         input_type: Literal["query", "document"] | None = None,
@@ -135,6 +137,8 @@ class Client:
             normalize: L2-normalise the vectors; None = as the model declares.
             truncate: cut a text that is too long (True) or refuse it (False); None = the server's default.
             truncation_side: which end is cut; None = the tokenizer's own.
+            overflow: `error` and `truncate` as `truncate` has them; `chunk` embeds a text that is too long in windows
+                and returns their mean.
             input_tokenizer: the model whose token ids `texts` holds.
             outputs: `dense` (the default) and `sparse`, as far as the model gives them.
             input_type: what the texts are: takes the model's prompt of that name, if it has one.
@@ -157,6 +161,7 @@ class Client:
             "normalize": normalize,
             "truncate": truncate,
             "truncation_side": truncation_side,
+            "overflow": overflow,
             "input_tokenizer": input_tokenizer,
             "outputs": None if outputs is None else list(outputs),
             "input_type": input_type,
@@ -164,7 +169,7 @@ class Client:
             "threshold": threshold,
         }
         tasks = Tasks(self._concurrency)
-        calls = self._embed_calls(tasks, items, fields, self._timeout_s if timeout_s is None else timeout_s)
+        calls = self._calls(tasks, "/v1/embed", items, fields, timeout_s, EmbedReply)
         return EmbedResult.from_replies(tasks.results(calls))
 
     def rerank(
@@ -199,8 +204,76 @@ class Client:
             "truncate": truncate,
         }
         tasks = Tasks(self._concurrency)
-        calls = self._rerank_calls(tasks, items, fields, self._timeout_s if timeout_s is None else timeout_s)
+        calls = self._calls(tasks, "/v1/rerank", items, fields, timeout_s, RerankReply, "documents")
         return RerankResult.from_replies(tasks.results(calls), top_n)
+
+    def similarity(
+        self,
+        source: str,
+        texts: str | Iterable[str],
+        model: str | None = None,
+        *,
+        truncate: bool | None = None,
+        prompt_name: str | None = None,
+        prompt: str | None = None,
+        timeout_s: float | None = None,
+    ) -> SimilarityResult:
+        """Compare texts with one by their vectors; a long list travels as several requests at once.
+
+        Args:
+            source: what the texts are compared to; embedded as they are.
+            model: its id or an alias; None = the only one that the server serves.
+            truncate, prompt_name, prompt: as in `embed`.
+            timeout_s: instead of the client's own, for each request.
+
+        Raises:
+            ShoalError: as in `embed`.
+        """
+        items = items_of(texts)
+        fields = {
+            "model": model or self._only_model(),
+            "source": source,
+            "truncate": truncate,
+            "prompt_name": prompt_name,
+            "prompt": prompt,
+        }
+        tasks = Tasks(self._concurrency)
+        calls = self._calls(tasks, "/v1/similarity", items, fields, timeout_s, SimilarityReply)
+        return SimilarityResult.from_replies(tasks.results(calls))
+
+    def tokenize(
+        self,
+        texts: str | Iterable[str],
+        model: str | None = None,
+        *,
+        add_special_tokens: bool | None = None,
+        prompt_name: str | None = None,
+        prompt: str | None = None,
+        input_type: Literal["query", "document"] | None = None,
+        timeout_s: float | None = None,
+    ) -> TokenizeResult:
+        """The tokens of texts, however many, with their places; a long list travels as several requests at once.
+
+        Args:
+            model: its id or an alias; None = the only one that the server serves.
+            add_special_tokens: whether those that the model puts around a text are there; None = they are.
+            prompt_name, prompt, input_type: as in `embed`, but without them no prompt stands in front.
+            timeout_s: instead of the client's own, for each request.
+
+        Raises:
+            ShoalError: as in `embed`.
+        """
+        items = items_of(texts)
+        fields = {
+            "model": model or self._only_model(),
+            "add_special_tokens": add_special_tokens,
+            "prompt_name": prompt_name,
+            "prompt": prompt,
+            "input_type": input_type,
+        }
+        tasks = Tasks(self._concurrency)
+        calls = self._calls(tasks, "/v1/tokenize", items, fields, timeout_s, TokenizeReply)
+        return TokenizeResult.from_replies(tasks.results(calls))
 
     def models(self) -> list[ServedModel]:
         """The models that the server serves."""
@@ -227,29 +300,21 @@ class Client:
             self._model = names[0]
         return self._model
 
-    def _embed_calls(
-        self, tasks: Tasks, items: list[Item], fields: dict[str, Any], timeout_s: float
+    def _calls(
+        self,
+        tasks: Tasks,
+        path: str,
+        items: list[Item],
+        fields: dict[str, Any],
+        timeout_s: float | None,
+        kind: type[Any],
+        items_field: str = "input",
     ) -> Iterator[Callable[[], Any]]:
+        """A call for each request that the items are split into; each returns a reply of that kind."""
+        allowed_s = self._timeout_s if timeout_s is None else timeout_s
         for first_item, run in self._runs(items):
-            yield partial(self._embed_run, tasks, first_item, run, fields, timeout_s)
-
-    def _embed_run(
-        self, tasks: Tasks, first_item: int, run: list[Item], fields: dict[str, Any], timeout_s: float
-    ) -> EmbedReply:
-        body = partial(body_of, run, fields)
-        return read_embed_reply(self._send_run(tasks, "/v1/embed", body, first_item, timeout_s))
-
-    def _rerank_calls(
-        self, tasks: Tasks, items: list[Item], fields: dict[str, Any], timeout_s: float
-    ) -> Iterator[Callable[[], Any]]:
-        for first_item, run in self._runs(items):
-            yield partial(self._rerank_run, tasks, first_item, run, fields, timeout_s)
-
-    def _rerank_run(
-        self, tasks: Tasks, first_item: int, run: list[Item], fields: dict[str, Any], timeout_s: float
-    ) -> RerankReply:
-        body = partial(body_of, run, fields, "documents")
-        return read_rerank_reply(self._send_run(tasks, "/v1/rerank", body, first_item, timeout_s))
+            body = partial(body_of, run, fields, items_field)
+            yield partial(self._send_run, tasks, path, body, first_item, allowed_s, kind)
 
     def _runs(self, items: list[Item]) -> Iterator[tuple[int, list[Item]]]:
         """The items of each request, and the place of its first one."""
@@ -259,11 +324,17 @@ class Client:
             first_item += len(run)
 
     def _send_run(
-        self, tasks: Tasks, path: str, body: Callable[[], bytes], first_item: int, timeout_s: float
-    ) -> httpx.Response:
+        self,
+        tasks: Tasks,
+        path: str,
+        body: Callable[[], bytes],
+        first_item: int,
+        timeout_s: float,
+        kind: type[Any],
+    ) -> Any:
         """A request for a part of the items; an error counts them from the start of the caller's list."""
         try:
-            return self._send(tasks, "POST", path, body(), timeout_s)
+            return read_reply(self._send(tasks, "POST", path, body(), timeout_s), kind)
         except ShoalError as error:
             raise renumbered(error, first_item) from error.__cause__
 

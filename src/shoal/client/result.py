@@ -13,7 +13,7 @@ import numpy.typing as npt
 from shoal.errors import InternalError
 from shoal.types import DType, EmbedReply, LoadedModel, ModelCard, RerankMethod, RerankReply, SparseRows
 
-__all__ = ["EmbedResult", "Health", "RerankResult", "ServedModel", "SparseResult"]
+__all__ = ["EmbedResult", "Health", "RerankResult", "ServedModel", "SparseResult", "mixed"]
 
 _STORED: dict[DType, str] = {"float32": "<f4", "float16": "<f2", "int8": "|i1", "binary": "|u1"}
 
@@ -113,7 +113,7 @@ class RerankResult:
         """
         first = replies[0]
         if len({(reply.model, reply.method) for reply in replies}) > 1:
-            raise _mixed()
+            raise mixed()
         scores = np.concatenate([_scores(reply) for reply in replies])
         return cls(
             model=first.model,
@@ -135,7 +135,8 @@ def _scores(reply: RerankReply) -> npt.NDArray[np.float32]:
     return scores
 
 
-def _mixed() -> InternalError:
+def mixed() -> InternalError:
+    """The error for parts that do not fit together."""
     return InternalError(
         "The parts of a split request came back from different models.",
         hint="The server was changed meanwhile: send the texts again.",
@@ -205,7 +206,7 @@ class EmbedResult:
         first = replies[0]
         kinds = {(reply.model, reply.dtype, reply.shape[1]) for reply in replies}
         if len(kinds) > 1:
-            raise _mixed()
+            raise mixed()
         sparse = [reply.sparse for reply in replies if reply.sparse is not None]
         return cls(
             model=first.model,

@@ -9,7 +9,7 @@ import datetime
 import email.utils
 import re
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import httpx
 import msgspec
@@ -31,19 +31,20 @@ from shoal.errors import (
     UnknownRoute,
     UnsupportedMediaType,
 )
-from shoal.types import EmbedReply, ErrorBody, RerankReply, encode
+from shoal.types import ErrorBody, encode
 
 __all__ = [
     "MSGPACK",
     "body_of",
     "connection_error",
     "place_of",
-    "read_embed_reply",
     "read_error",
     "read_models",
-    "read_rerank_reply",
+    "read_reply",
     "renumbered",
 ]
+
+T = TypeVar("T")
 
 MSGPACK = "application/msgpack"
 
@@ -62,8 +63,6 @@ _BY_STATUS: dict[int, type[ShoalError]] = {
 }
 """For answers that do not come from Shoal itself but from something in front of it."""
 
-_decode_embed_reply = msgspec.msgpack.Decoder(EmbedReply).decode
-_decode_rerank_reply = msgspec.msgpack.Decoder(RerankReply).decode
 _place = re.compile(r"^(.*?\b(?:input|documents)\[)(\d+)(\].*)$", re.DOTALL)
 
 
@@ -92,26 +91,14 @@ def _check_item(name: str, item: Item) -> None:
         raise InvalidRequest(f"{name} cannot be sent: {error}.", param=name) from error
 
 
-def read_embed_reply(response: httpx.Response) -> EmbedReply:
-    """The reply of /v1/embed.
+def read_reply(response: httpx.Response, kind: type[T]) -> T:
+    """The reply of one of Shoal's own routes, in MessagePack.
 
     Raises:
         InternalError: it is not what Shoal answers.
     """
     try:
-        return _decode_embed_reply(response.content)
-    except msgspec.MsgspecError as error:
-        raise _strange(response) from error
-
-
-def read_rerank_reply(response: httpx.Response) -> RerankReply:
-    """The reply of /v1/rerank.
-
-    Raises:
-        InternalError: it is not what Shoal answers.
-    """
-    try:
-        return _decode_rerank_reply(response.content)
+        return msgspec.msgpack.decode(response.content, type=kind)
     except msgspec.MsgspecError as error:
         raise _strange(response) from error
 
