@@ -24,6 +24,7 @@ __all__ = [
     "ModelSettings",
     "QueueSettings",
     "ServeSettings",
+    "TunerSettings",
     "WorkerSettings",
     "declarations",
     "environment",
@@ -158,7 +159,7 @@ class WorkerSettings:
     precision: str = setting(
         "auto",
         "Number format on the device; auto is bfloat16 where the device computes in it natively, else float32.",
-        choices=("auto", "float32", "bfloat16", "float16"),
+        choices=("auto", "float32", "bfloat16", "float16", "int8_weights", "int8"),
     )
     threads: int = setting(0, "Threads of the runtime; 0 means all cores this process may use.", minimum=0)
     tokenizer_threads: int = setting(1, "Threads that tokenise large chunks beside the device.", minimum=1)
@@ -195,6 +196,12 @@ class WorkerSettings:
         "Seconds that running work gets to finish at shutdown; the rest is handed back.",
         minimum=0,
         maximum=DAY_S,
+    )
+    profile: str = setting(
+        "auto",
+        "Tuned settings: auto takes the nearest profile that `shoal tune` or the package has for a model; what you set "
+        "yourself stays.",
+        choices=("auto", "none"),
     )
     runtime_options: str = setting(
         "",
@@ -254,6 +261,15 @@ class ClientSettings:
 
     url: str = setting("http://127.0.0.1:8080", "Base URL of the server.")
     api_key: str = setting("", "Key to present to the server.", is_secret=True)
+
+
+@dataclasses.dataclass(frozen=True)
+class TunerSettings:
+    """A language model that proposes what to try (`shoal tune --proposer llm`)."""
+
+    proposer_url: str = setting("", "Base URL of its OpenAI-compatible API, such as http://127.0.0.1:11434/v1.")
+    proposer_model: str = setting("", "Its name there.")
+    proposer_key: str = setting("", "Key to present to it.", is_secret=True)
 
 
 @dataclasses.dataclass(frozen=True)

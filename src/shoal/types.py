@@ -391,6 +391,7 @@ class LoadedModel(msgspec.Struct, frozen=True, omit_defaults=True):
     profile: str = ""
     error: ErrorBody | None = None
     bytes_in_use: int = 0
+    version: str = ""
 
 
 class WorkerStatus(msgspec.Struct, frozen=True, omit_defaults=True):

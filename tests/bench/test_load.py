@@ -30,7 +30,9 @@ def target(url: str, kind: str) -> Target:
     return parsed
 
 
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if KINDS[kind].operation == "embed"])
+@pytest.mark.parametrize(
+    "kind", [kind for kind in KINDS if KINDS[kind].operation == "embed" and kind != "shoal-sparse"]
+)
 def test_each_api_gives_the_same_vectors(fake_url: str, kind: str) -> None:
     answers = embed_all(target(fake_url, kind), TEXTS, batch_items=2, concurrency=2)
     reference = embed_all(target(fake_url, "shoal"), TEXTS, batch_items=3, concurrency=1)
@@ -177,3 +179,9 @@ def test_wrong_arguments_are_named(
     unknown = shoal_bench(f"{fake_url}#nothing")
     assert unknown.exit_code == 1
     assert "nothing" in unknown.output
+
+
+def test_sparse_vectors_are_told_by_their_sums(fake_url: str) -> None:
+    sums = embed_all(target(fake_url, "shoal-sparse"), TEXTS, batch_items=2, concurrency=2).vectors
+    assert sums.shape == (len(TEXTS), 1)
+    assert (sums > 0).all()

@@ -100,7 +100,7 @@ def test_help_lists_groups_with_variable_default_and_choices():
 
     text = CliRunner().invoke(command, ["--help"], terminal_width=200).output
     assert text.index("Options:") < text.index("--own") < text.index("Worker options:") < text.index("Queue options:")
-    assert "[auto|float32|bfloat16|float16]" in text
+    assert "[auto|float32|bfloat16|float16|int8_weights|int8]" in text
     assert "env var: SHOAL_MAX_BATCH_TOKENS; default: 32768" in text
     assert "env var: SHOAL_QUEUE_TOKEN]" in text
 

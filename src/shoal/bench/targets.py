@@ -150,6 +150,17 @@ def _msgpack_rows(reply: Reply) -> Vectors:
     return np.frombuffer(answer.data, "<f4").reshape(answer.shape)
 
 
+def _msgpack_sums(reply: Reply) -> Vectors:
+    """Of sparse vectors the sum of each: enough to see that they are there, finite, and one a text."""
+    sparse = msgspec.msgpack.decode(reply.body, type=EmbedReply).sparse
+    if sparse is None:
+        raise ValueError("no sparse vectors")
+    ends = np.cumsum([0, *sparse.lengths])
+    totals = np.concatenate([[0.0], np.cumsum(np.frombuffer(sparse.values, "<f4"), dtype=np.float64)])
+    sums: Vectors = np.diff(totals[ends])[:, None].astype(np.float32)
+    return sums
+
+
 def _rows(rows: Any) -> Vectors:
     return np.array(rows, np.float32)
 
@@ -172,6 +183,10 @@ def _msgpack_ranking(reply: Reply) -> Vectors:
 
 def _embed_input(texts: Sequence[str], model: str) -> dict[str, Any]:
     return {"input": texts, "model": model}
+
+
+def _sparse_input(texts: Sequence[str], model: str) -> dict[str, Any]:
+    return {"input": texts, "model": model, "outputs": ["sparse"]}
 
 
 def _base64_input(texts: Sequence[str], model: str) -> dict[str, Any]:
@@ -218,6 +233,7 @@ def _packed(operation: Literal["embed", "rerank"], path: str, body: Body, read: 
 
 KINDS: dict[str, Kind] = {
     "shoal": _packed("embed", "/v1/embed", _embed_input, _msgpack_rows),
+    "shoal-sparse": _packed("embed", "/v1/embed", _sparse_input, _msgpack_sums),
     "shoal-json": _embed("/v1/embed", _embed_input, lambda reply: _rows(_from_json(reply)["embeddings"]), _INPUT_TYPES),
     "openai": _embed("/v1/embeddings /embeddings", _embed_input, _openai_rows),
     "openai-base64": _embed("/v1/embeddings /embeddings", _base64_input, _openai_rows),

@@ -18,6 +18,7 @@ from shoal.cli.embed import embed
 from shoal.cli.keys import keys
 from shoal.cli.models import models
 from shoal.cli.serve import broker, gateway, serve, worker
+from shoal.cli.tune import research, tune
 from shoal.errors import ShoalError
 
 __all__ = ["cli"]
@@ -66,5 +67,5 @@ def version() -> None:
     click.echo(f"shoal {shoal.__version__}")
 
 
-for _command in (serve, embed, models, bench, keys, doctor, gateway, worker, broker, version):
+for _command in (serve, embed, models, bench, tune, research, keys, doctor, gateway, worker, broker, version):
     cli.add_command(_command)

@@ -133,6 +133,7 @@ class Model:
             device=self.facts.device,
             precision=self.facts.precision,
             bytes_in_use=self.facts.bytes_in_use,
+            version=self.facts.version,
         )
 
     def expected_s(self, num_tokens: int) -> float:

@@ -82,7 +82,9 @@ def num_slots(width: int) -> int:
     return max(1, width // 4)
 
 
-def plan_rows(lengths: Sequence[int], run_tokens: int = 1024, width_cost: float = 1 / 5000) -> list[Rows]:
+def plan_rows(
+    lengths: Sequence[int], run_tokens: int = 1024, width_cost: float = 1 / 5000, *, is_packed: bool = True
+) -> list[Rows]:
     """Place every text in exactly one row and cut the rows into runs.
 
     Args:
@@ -90,7 +92,10 @@ def plan_rows(lengths: Sequence[int], run_tokens: int = 1024, width_cost: float 
         run_tokens: a run has at most so many tokens, but for a single row that is wider.
         width_cost: how much more work a token is for each token that its row is wider; 1 / 5000 was measured with
             MiniLM in float32.
+        is_packed: whether texts may share a row.
     """
+    if not is_packed:
+        return [_run(rows, size) for rows, size in _runs(_lone(lengths), run_tokens)]
     total, order = sum(lengths), sorted(range(len(lengths)), key=lambda i: -lengths[i])
     widest = row_width(total)
     best: list[_Row] = []
@@ -106,6 +111,16 @@ def plan_rows(lengths: Sequence[int], run_tokens: int = 1024, width_cost: float 
         if cost <= _GOOD_ENOUGH * total * (1 + usual * width_cost) + _RUN_COST_TOKENS:
             break
     return [_run(rows, size) for rows, size in _runs(best, run_tokens)]
+
+
+def _lone(lengths: Sequence[int]) -> list[_Row]:
+    """A row for each text, no wider than it must be."""
+    rows = []
+    for item, length in enumerate(lengths):
+        row = _Row(row_width(length))
+        row.add(item, length)
+        rows.append(row)
+    return rows
 
 
 def _pack(lengths: Sequence[int], order: Sequence[int], usual_width: int) -> list[_Row]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -11,20 +12,18 @@ import numpy.typing as npt
 from shoal.catalog.spec import Sparse, TokenWeights
 from shoal.errors import InvalidRequest
 from shoal.runtimes.base import Arrays, Features, SessionFacts
-from shoal.runtimes.openvino.outputs import collectors
+from shoal.runtimes.openvino.options import Choices
+from shoal.runtimes.openvino.outputs import Collector, collectors
 from shoal.runtimes.openvino.packing import Rows, num_slots, plan_rows
 
 __all__ = ["OpenVINOSession"]
 
 Ints = npt.NDArray[np.int32]
 
-_RUN_TOKENS_PER_THREAD = 512
-"""Larger runs are no faster, and their activations leave the cache."""
-
 _RUN_LOGITS = 1 << 24
 """Numbers that the vocabulary's logits of a run may be, but for a single row that has more: 64 MiB."""
 
-_WIDTH_COST = {"float32": 1 / 5000, "bfloat16": 1 / 700}
+_WIDTH_COST = {"float32": 1 / 5000, "bfloat16": 1 / 700, "int8_weights": 1 / 5000, "int8": 1 / 5000}
 """See `packing.plan_rows`; where matrix multiplications are cheap, attention weighs more."""
 
 
@@ -39,6 +38,7 @@ class OpenVINOSession:
         vocabulary_size: ids are below it.
         sparse: how the graph's output becomes sparse vectors, if it has such.
         facts: for those who ask; its outputs are those of the graph.
+        choices: layout, size of runs, how many at once.
     """
 
     def __init__(
@@ -50,9 +50,12 @@ class OpenVINOSession:
         vocabulary_size: int,
         sparse: Sparse | TokenWeights | None,
         facts: SessionFacts,
+        choices: Choices,
     ) -> None:
-        self._request = compiled.create_infer_request()
-        self._run_tokens = _RUN_TOKENS_PER_THREAD * compiled.get_property("INFERENCE_NUM_THREADS")
+        self._requests = [compiled.create_infer_request() for _ in range(choices.streams)]
+        num_threads = compiled.get_property("INFERENCE_NUM_THREADS")
+        self._run_tokens = choices.run_tokens * max(1, num_threads // choices.streams)
+        self._is_packed = choices.layout == "packed"
         self._width_cost = _WIDTH_COST[facts.precision]
         self._input_names = input_names
         self._padding_id = padding_id
@@ -77,18 +80,31 @@ class OpenVINOSession:
         """
         self._check(features)
         takers = collectors(self._facts.outputs, features, self._sparse)
-        self.device_tokens = 0
-        for rows in plan_rows(features.lengths.tolist(), self._run_tokens, self._width_cost):
-            self.device_tokens += rows.num_rows * rows.width
+        plan = plan_rows(features.lengths.tolist(), self._run_tokens, self._width_cost, is_packed=self._is_packed)
+        self.device_tokens = sum(rows.num_rows * rows.width for rows in plan)
+        running: deque[tuple[Any, Rows]] = deque()
+        for number, rows in enumerate(plan):
+            if len(running) == len(self._requests):
+                self._take(takers, *running.popleft(), features)
+            request = self._requests[number % len(self._requests)]
             arrays = fill(features, rows, self._input_names, self._padding_id)
-            outputs = self._request.infer(arrays, share_inputs=True, share_outputs=True)
-            for name, taker in takers.items():
-                taker.take(outputs[name], rows, features.lengths)
+            if len(plan) == 1:
+                request.infer(arrays, share_inputs=True, share_outputs=True)  # a lone text is spared another thread
+            else:
+                request.start_async(arrays, share_inputs=True)
+            running.append((request, rows))
+        for request, rows in running:
+            self._take(takers, request, rows, features)
         return {name: array for taker in takers.values() for name, array in taker.arrays().items()}
+
+    def _take(self, takers: dict[str, Collector], request: Any, rows: Rows, features: Features) -> None:
+        request.wait()
+        for name, taker in takers.items():
+            taker.take(request.get_tensor(name).data, rows, features.lengths)
 
     def close(self) -> None:
         """Free the model's memory."""
-        del self._request
+        del self._requests
 
     def _check(self, features: Features) -> None:
         if not features.num_items:

@@ -1,0 +1,253 @@
+"""`shoal tune` and `shoal research`: the arguments, a bar, a table that grows. What is done is in `tuner`."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from shoal.cli.options import Command, settings
+from shoal.errors import InvalidRequest
+from shoal.settings import ModelSettings, TunerSettings, WorkerSettings, state_directory
+
+if TYPE_CHECKING:
+    from shoal.tuner.ledger import Entry
+    from shoal.tuner.objectives import Objective
+    from shoal.tuner.proposers import Proposer
+    from shoal.tuner.tuning import Plan, Tuned
+
+__all__ = ["research", "tune"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def _common(function: F) -> F:
+    """The options that both commands have."""
+    for option in reversed(_OPTIONS):
+        function = option(function)
+    return function
+
+
+_POSITIVE = click.FloatRange(min=0, min_open=True)
+_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+_DIRECTORY = click.Path(file_okay=False, path_type=Path)
+
+
+def _choice(name: str, choices: tuple[str, ...], help: str) -> Callable[[F], F]:
+    return click.option(name, type=click.Choice(choices), default=choices[0], show_default=True, help=help)
+
+
+def _amount(name: str, default: float, help: str) -> Callable[[F], F]:
+    return click.option(name, type=_POSITIVE, default=default, show_default=True, help=help)
+
+
+_OPTIONS: tuple[Callable[[Any], Any], ...] = (
+    _amount("--minutes", 10.0, "Budget of trials for each model."),
+    _choice(
+        "--objective",
+        ("rate", "latency", "cost"),
+        "Highest Poisson rate with p99 within --p99-ms; lowest p99 at --rate; or most tokens for the money.",
+    ),
+    _amount("--p99-ms", 50.0, "Limit of the objective rate."),
+    _amount("--rate", 50.0, "Requests a second of the objective latency."),
+    _amount("--price-per-hour", 1.0, "What the machine costs, for the objective cost."),
+    click.option("--text", "text_file", type=_FILE, help="Your own texts, one a line or .jsonl; else those of --mix."),
+    _choice("--mix", ("short", "medium", "mixed"), "Lengths of the built-in texts."),
+    click.option(
+        "--knob",
+        "knobs",
+        multiple=True,
+        help="Turn only these: a name, or name=value,value. Give it again for more.",
+    ),
+    _choice("--proposer", ("sweep", "optuna", "llm"), "Who says what to try next; only measurements accept."),
+    click.option("--directory", type=_DIRECTORY, help="Ledger, logs and report; a ledger there is continued."),
+    click.option("--profiles", type=_DIRECTORY, help="Where profiles are written; default: where serve looks."),
+)
+
+
+@click.command(cls=Command)
+@click.argument("model")
+@_common
+@settings(worker=WorkerSettings, models=ModelSettings, tuner=TunerSettings)
+def tune(model: str, directory: Path | None, worker: WorkerSettings, **values: Any) -> int:
+    """Find, prove and keep the settings with which MODEL is served best on this machine.
+
+    Every candidate is loaded, its costs are fitted and its vectors compared with float32; the most promising race each
+    other under open-loop load; the winner must beat the default in pairs on fresh seeds, or the default stays. The
+    profile is then used by `shoal serve` by itself. Stop it at any time: the same command goes on where it was.
+
+    \b
+    shoal tune sentence-transformers/all-MiniLM-L6-v2
+    shoal tune ./my-model --text my.txt --objective latency --rate 100
+    shoal tune ./my-model --knob threads --knob precision=float32,bfloat16 --minutes 3
+    """
+    plan = _plan(model, directory or _directory_of(model), worker, **values)
+    with _shown(model, plan.budget_s) as on_entry:
+        from shoal.tuner.tuning import tune as run
+
+        tuned = run(plan, on_entry)
+    _print_outcome(tuned)
+    return 0
+
+
+@click.command(cls=Command)
+@click.argument("models", nargs=-1, required=True)
+@_amount("--hours", 8.0, "Budget of all models together; the same command goes on another night.")
+@_common
+@settings(worker=WorkerSettings, models_settings=ModelSettings, tuner=TunerSettings)
+def research(
+    models: tuple[str, ...],
+    hours: float,
+    directory: Path | None,
+    models_settings: ModelSettings,
+    worker: WorkerSettings,
+    **values: Any,
+) -> int:
+    """Tune many models, one after another, over as many nights as it takes.
+
+    Each model has its ledger and its report below --directory. Killed at any point, it repeats no finished trial.
+
+    \b
+    shoal research ./model-a ./model-b sentence-transformers/all-MiniLM-L6-v2 --hours 8
+    shoal research ./model-a --proposer llm --proposer-url http://127.0.0.1:11434/v1 --proposer-model qwen3
+    """
+    from shoal.tuner.research import research as run
+
+    root = directory or state_directory() / "research"
+    plans = [_plan(model, root / _slug(model), worker, models=models_settings, **values) for model in models]
+    with _shown(f"{len(models)} models", min(hours * 3600, sum(plan.budget_s for plan in plans))) as on_entry:
+        results = run(plans, hours * 3600, on_entry)
+    for result in results:
+        if result.tuned is not None:
+            _print_outcome(result.tuned)
+        else:
+            click.secho(f"{result.model}: {result.problem}", fg="yellow", err=True)
+    return 0 if all(result.tuned is not None for result in results) else 1
+
+
+def _plan(
+    model: str,
+    directory: Path,
+    worker: WorkerSettings,
+    *,
+    minutes: float,
+    objective: str,
+    p99_ms: float,
+    rate: float,
+    price_per_hour: float,
+    text_file: Path | None,
+    mix: str,
+    knobs: tuple[str, ...],
+    proposer: str,
+    profiles: Path | None,
+    models: ModelSettings,
+    tuner: TunerSettings,
+) -> Plan:
+    from shoal.bench.texts import MIXES, read_texts, runs_of_words
+    from shoal.catalog.profiles import profiles_directory
+    from shoal.tuner.space import open_space
+    from shoal.tuner.tuning import Plan
+
+    texts = read_texts(text_file) if text_file else runs_of_words(MIXES[mix], 1024, seed=7)
+    return Plan(
+        model,
+        directory,
+        profiles or profiles_directory(),
+        texts,
+        minutes * 60,
+        open_space(worker.runtime, len(os.sched_getaffinity(0)), knobs),
+        _objective(objective, p99_ms, rate, price_per_hour),
+        _proposer(proposer, tuner),
+        dataclasses.replace(worker, profile="none"),  # a trial is what it says, whatever was proved before
+        models,
+    )
+
+
+def _objective(name: str, p99_ms: float, rate: float, price_per_hour: float) -> Objective:
+    from shoal.tuner.objectives import HighestRate, LeastCost, LowestLatency
+
+    objectives: dict[str, Objective] = {
+        "rate": HighestRate(p99_ms),
+        "latency": LowestLatency(rate),
+        "cost": LeastCost(price_per_hour),
+    }
+    return objectives[name]
+
+
+def _proposer(name: str, tuner: TunerSettings) -> Proposer:
+    from shoal.tuner.proposers import LLM, Optuna, Sweep
+
+    if name == "optuna":
+        return Optuna()
+    if name == "llm":
+        if not tuner.proposer_url or not tuner.proposer_model:
+            raise InvalidRequest("A language model proposes: give --proposer-url and --proposer-model.")
+        return LLM(tuner.proposer_url, tuner.proposer_model, tuner.proposer_key)
+    return Sweep()
+
+
+def _directory_of(model: str) -> Path:
+    return state_directory() / "tune" / _slug(model)
+
+
+def _slug(model: str) -> str:
+    return "".join(c if c.isalnum() or c in "-._" else "-" for c in model.strip("/")).strip("-.")[-80:]
+
+
+@contextlib.contextmanager
+def _shown(what: str, budget_s: float) -> Iterator[Callable[[Entry], None]]:
+    """A bar of the budget, and a line for each trial that ends; plain lines where nobody watches."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    console = Console(stderr=True, highlight=False)
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.percentage:>3.0f} %"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console, disable=not sys.stderr.isatty()) as progress:
+        bar = progress.add_task(f"tuning {what}", total=budget_s)
+
+        def on_entry(entry: Entry) -> None:
+            progress.update(bar, advance=entry.seconds)
+            console.print(_line(entry), markup=False)
+
+        yield on_entry
+        progress.update(bar, completed=budget_s)
+
+
+def _line(entry: Entry) -> str:
+    from shoal.tuner.space import name_of
+
+    what = entry.reason or "  ".join(f"{name} {value:,.4g}" for name, value in _telling(entry))
+    name = name_of(entry.configuration) if entry.stage in ("fit", "verdict") else ""
+    return f"{entry.stage.split(' ')[0] if name else entry.stage:<8} {name:<28} {entry.status:<8} {what}"
+
+
+def _telling(entry: Entry) -> list[tuple[str, float]]:
+    if entry.stage != "fit":
+        return list(entry.figures.items())
+    return [(name, entry.figures[name]) for name in ("predicted", "a_ms", "c_us", "p1_cosine") if name in entry.figures]
+
+
+def _print_outcome(tuned: Tuned) -> None:
+    from shoal.tuner.space import name_of
+
+    figures = tuned.profile.figures
+    click.echo(f"{tuned.profile.model}: {name_of(tuned.outcome.winner)}")
+    if tuned.outcome.winner:
+        click.echo(
+            f"  {figures.verified:,.4g} {figures.unit} where the default gives {figures.default:,.4g}: "
+            f"{figures.ratio:.3f} times ({figures.low:.3f} to {figures.high:.3f})"
+        )
+    else:
+        click.echo(f"  nothing beat the default beyond doubt; it gives {figures.default:,.4g} {figures.unit}")
+    click.echo(f"  profile {tuned.profile_file}\n  report  {tuned.report_file}")

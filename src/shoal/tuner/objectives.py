@@ -1,0 +1,159 @@
+"""What a configuration is judged by: one figure, higher being better, both predicted and measured."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Protocol
+
+import msgspec
+
+from shoal.bench.measure import Generator, find_rates, interleave, searches_from_closed_loops
+from shoal.bench.plan import Arrivals, Load, Measured
+from shoal.bench.targets import Target
+from shoal.tuner.prediction import Cost, highest_rate, latency_percentile_s
+
+__all__ = ["HighestRate", "LeastCost", "LowestLatency", "Objective", "Raced"]
+
+_STRETCH_S = 3.0
+"""Shortest load that tells a 99th percentile from noise, at some hundred requests a second."""
+
+_CLOSED_CONNECTIONS = 16
+_COST_CONNECTIONS, _COST_TEXTS = 8, 64
+
+
+class Raced(msgspec.Struct, frozen=True):
+    """What came of a configuration in a race.
+
+    Attributes:
+        figure: the objective's, higher being better; 0 for a failure.
+        points: (rate in requests/s, p99 in ms) of each load.
+    """
+
+    figure: float = 0.0
+    points: list[tuple[float, float]] = []
+
+
+class Objective(Protocol):
+    """What configurations are compared by; has a `name` for ledgers and profiles, and a `unit` of its figure."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def unit(self) -> str: ...
+
+    def predict(self, cost: Cost, lengths: Sequence[int]) -> float:
+        """The figure that a cost model promises; `lengths` are tokens of the texts."""
+        ...
+
+    def measure(
+        self, generator: Generator, targets: Sequence[Target], texts: Sequence[str], seed: int, effort: float
+    ) -> list[Raced]:
+        """What came of each target, all under the same load in turns."""
+        ...
+
+
+class HighestRate(msgspec.Struct, frozen=True):
+    """The highest Poisson rate of single texts at which 99 of 100 replies come within a limit."""
+
+    limit_ms: float = 50.0
+
+    @property
+    def name(self) -> str:
+        return f"highest rate with p99 within {self.limit_ms:g} ms"
+
+    @property
+    def unit(self) -> str:
+        return "requests/s"
+
+    def predict(self, cost: Cost, lengths: Sequence[int]) -> float:
+        return highest_rate(cost, lengths, self.limit_ms / 1000)
+
+    def measure(
+        self, generator: Generator, targets: Sequence[Target], texts: Sequence[str], seed: int, effort: float
+    ) -> list[Raced]:
+        loads = _loads(
+            targets, texts, 1, Arrivals("closed", concurrency=_CLOSED_CONNECTIONS), _STRETCH_S * effort, seed
+        )
+        searches = searches_from_closed_loops(generator, loads, _CLOSED_CONNECTIONS)
+        trials = find_rates(generator, loads, searches, self.limit_ms / 1000, 99.0, lambda target, trial: None)
+        return [
+            Raced(
+                max((one.rate for one in trials[target.name] if one.is_good), default=0.0),
+                [_point(one.rate, one.measured) for one in trials[target.name]],
+            )
+            for target in targets
+        ]
+
+
+class LowestLatency(msgspec.Struct, frozen=True):
+    """The 99th percentile at a given Poisson rate of single texts, as its inverse."""
+
+    rate: float
+
+    @property
+    def name(self) -> str:
+        return f"lowest p99 at {self.rate:g} requests/s"
+
+    @property
+    def unit(self) -> str:
+        return "1/s"
+
+    def predict(self, cost: Cost, lengths: Sequence[int]) -> float:
+        return 1 / latency_percentile_s(cost, lengths, self.rate, 99.0)
+
+    def measure(
+        self, generator: Generator, targets: Sequence[Target], texts: Sequence[str], seed: int, effort: float
+    ) -> list[Raced]:
+        loads = _loads(targets, texts, 1, Arrivals("poisson", rate=self.rate), _STRETCH_S * effort, seed)
+        measured = interleave(generator, loads, 2, lambda: None)
+        raced = []
+        for target in targets:
+            worst_s = max(one.latency.percentile_s(99.0) for one in measured[target.name])
+            points = [_point(self.rate, one) for one in measured[target.name]]
+            raced.append(Raced(1 / worst_s, points))  # 1 / infinity is 0: a failure
+        return raced
+
+
+class LeastCost(msgspec.Struct, frozen=True):
+    """Tokens for a unit of money: the machine's price an hour, at full load with long lists."""
+
+    price_per_hour: float = 1.0
+
+    @property
+    def name(self) -> str:
+        return f"least cost at {self.price_per_hour:g} an hour"
+
+    @property
+    def unit(self) -> str:
+        return "tokens per unit of money"
+
+    def predict(self, cost: Cost, lengths: Sequence[int]) -> float:
+        tokens = cost.quantum_tokens
+        num_requests = tokens / (_COST_TEXTS * sum(lengths) / len(lengths))
+        return tokens / (cost.a_s + cost.c_s * tokens + cost.f_s * num_requests) * 3600 / self.price_per_hour
+
+    def measure(
+        self, generator: Generator, targets: Sequence[Target], texts: Sequence[str], seed: int, effort: float
+    ) -> list[Raced]:
+        arrivals = Arrivals("closed", concurrency=_COST_CONNECTIONS)
+        loads = _loads(targets, texts, _COST_TEXTS, arrivals, _STRETCH_S * effort, seed)
+        measured = interleave(generator, loads, 2, lambda: None)
+        raced = []
+        for target in targets:
+            tokens_per_s = min(one.tokens_per_s for one in measured[target.name])
+            points = [_point(one.requests_per_s, one) for one in measured[target.name]]
+            raced.append(Raced(tokens_per_s * 3600 / self.price_per_hour, points))
+        return raced
+
+
+def _point(rate: float, measured: Measured) -> tuple[float, float]:
+    p99_ms = measured.percentile_ms(99.0)
+    return round(rate, 3), round(p99_ms, 3) if math.isfinite(p99_ms) else 0.0
+
+
+def _loads(
+    targets: Sequence[Target], texts: Sequence[str], size: int, arrivals: Arrivals, duration_s: float, seed: int
+) -> list[Load]:
+    requests = [list(texts[start : start + size]) for start in range(0, len(texts), size)]
+    return [Load(target, arrivals, requests, duration_s, seed=seed) for target in targets]

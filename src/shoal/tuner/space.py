@@ -1,0 +1,106 @@
+"""What may be turned: knobs, and configurations, which are the knobs that differ from the default. Pure.
+
+A configuration is a plain dict from a knob's name to its value, and {} is the default, so that what a profile or a
+ledger says is only what was changed.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from shoal.errors import InvalidRequest
+from shoal.runtimes.knobs import Knob, knobs_of
+from shoal.settings import WorkerSettings
+
+__all__ = ["Configuration", "Space", "name_of", "open_space", "worker_settings"]
+
+Configuration = dict[str, Any]
+
+_SIDECAR = (
+    Knob("latency_objective_ms", (50.0, 100.0, 500.0), "A batch takes at most 0.6 of it."),
+    Knob("tokenizer_threads", (2,), "Threads that tokenise beside the device."),
+)
+"""Knobs of every runtime: they are the sidecar's."""
+
+
+class Space(msgspec.Struct, frozen=True):
+    """All configurations of some knobs."""
+
+    knobs: tuple[Knob, ...]
+
+    def neighbours(self, of: Configuration) -> Iterator[Configuration]:
+        """Each configuration in which one knob differs."""
+        for knob in self.knobs:
+            for value in knob.values:
+                if of.get(knob.name) != value:
+                    yield {**of, knob.name: value}
+            if knob.name in of:
+                yield {name: value for name, value in of.items() if name != knob.name}
+
+    def all(self) -> Iterator[Configuration]:
+        """Every configuration, those with few changes first."""
+        for count in range(len(self.knobs) + 1):
+            for chosen in itertools.combinations(self.knobs, count):
+                for values in itertools.product(*(knob.values for knob in chosen)):
+                    yield {knob.name: value for knob, value in zip(chosen, values, strict=True)}
+
+    def check(self, configuration: Configuration) -> None:
+        """Raises: InvalidRequest: a knob or a value that is not in the space; names what is."""
+        for name, value in configuration.items():
+            knob = next((knob for knob in self.knobs if knob.name == name), None)
+            if knob is None:
+                known = ", ".join(knob.name for knob in self.knobs)
+                raise InvalidRequest(f"There is no knob {name!r}; there are: {known}.", param=name)
+            if value not in knob.values:
+                raise InvalidRequest(
+                    f"{name} is {value!r}; it may be {', '.join(map(repr, knob.values))}, or left out.", param=name
+                )
+
+
+def open_space(runtime: str, num_cores: int, only: Sequence[str] = ()) -> Space:
+    """The knobs of a runtime on a machine; `only` cuts them to those named, or those with values, as in `threads=1,2`.
+
+    Raises:
+        InvalidRequest: there is no such knob.
+    """
+    knobs = {knob.name: knob for knob in (*knobs_of(runtime, num_cores), *_SIDECAR)}
+    if not only:
+        return Space(tuple(knobs.values()))
+    chosen = []
+    for text in only:
+        name, _, listed = text.partition("=")
+        if name not in knobs:
+            raise InvalidRequest(f"There is no knob {name!r}; there are: {', '.join(knobs)}.", param="knob")
+        values = tuple(_value(word) for word in listed.split(",")) if listed else knobs[name].values
+        chosen.append(msgspec.structs.replace(knobs[name], values=values))
+    return Space(tuple(chosen))
+
+
+def _value(word: str) -> Any:
+    try:
+        return msgspec.json.decode(word)
+    except msgspec.MsgspecError:
+        return word
+
+
+def name_of(configuration: Configuration) -> str:
+    """How people are told of a configuration."""
+    return " ".join(f"{name}={configuration[name]}" for name in sorted(configuration)) or "default"
+
+
+def worker_settings(configuration: Configuration, base: WorkerSettings) -> WorkerSettings:
+    """The worker's settings of a configuration: what is no setting of its own is an option of the runtime."""
+    known = WorkerSettings.__dataclass_fields__
+    own = {name: value for name, value in configuration.items() if name in known}
+    options = msgspec.json.decode(base.runtime_options or "{}", type=dict[str, Any])
+    options |= {name: value for name, value in configuration.items() if name not in known}
+    text = msgspec.json.encode(options).decode() if options else ""
+    return type(base)(**{**_fields(base), **own, "runtime_options": text})
+
+
+def _fields(settings: WorkerSettings) -> dict[str, Any]:
+    return {name: getattr(settings, name) for name in WorkerSettings.__dataclass_fields__}

@@ -1,0 +1,218 @@
+"""The evaluator: real servers, real HTTP, open-loop load. It is frozen while a search runs, and trusts no proposer.
+
+A fit starts a server with the configuration, takes the cost model that it measured itself, puts its vectors to the
+gate, times lists of several sizes over HTTP, and predicts. A race keeps one server alive for each configuration, all
+idle but the one under load, and lets the load take turns.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import statistics
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from shoal.bench.measure import Generator, generator
+from shoal.bench.plan import Arrivals, Load, Measured
+from shoal.bench.targets import Target
+from shoal.errors import ShoalError
+from shoal.settings import ModelSettings, WorkerSettings
+from shoal.tuner.gate import Fidelity, bounds_of, compare
+from shoal.tuner.objectives import Objective, Raced
+from shoal.tuner.prediction import Cost, fit_cost, overhead_per_request
+from shoal.tuner.search import Fit, TrialFailed
+from shoal.tuner.serving import Serving
+from shoal.tuner.space import Configuration, name_of, worker_settings
+
+__all__ = ["Task", "Trials"]
+
+logger = logging.getLogger(__name__)
+
+NUM_PROBES = 96
+_LIST_SIZES = (1, 4, 16, 64)
+_LIST_S = 0.5
+_MOST_LENGTHS = 256
+_CALIBRATING_S = 2.0
+_CALIBRATING_CONNECTIONS = 32
+
+Matrix = npt.NDArray[np.float32]
+
+Task = Callable[[Serving], float]
+"""A task's metric, such as nDCG@10, with the vectors of a server; higher is better."""
+
+
+class Trials:
+    """Measures configurations of one model on this machine. See `search.Evaluator`.
+
+    Attributes:
+        facts: what the servers say of themselves: runtime, version, device.
+
+    Args:
+        texts: what load is made of; the first 96 are the gate's probes too.
+        directory: for the servers' logs.
+        task: what the gate watches besides vectors, where the user has a task.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        base: WorkerSettings,
+        models: ModelSettings,
+        objective: Objective,
+        texts: Sequence[str],
+        directory: Path,
+        task: Task | None = None,
+    ) -> None:
+        self._model = model
+        self._base = base
+        self._models = models
+        self._objective = objective
+        self._texts = list(texts)
+        self._probes = self._texts[:NUM_PROBES]
+        self._directory = directory
+        self._task = task
+        self._alive: dict[str, Serving] = {}
+        self._stack = contextlib.ExitStack()
+        self._reference: tuple[Matrix, float | None] | None = None
+        self._overhead_s: float | None = None
+        self.facts: dict[str, str] = {}
+
+    def __enter__(self) -> Self:
+        self._directory.mkdir(parents=True, exist_ok=True)
+        self._generator: Generator = self._stack.enter_context(generator(1))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for name in list(self._alive):
+            self._stop(name)
+        self._stack.close()
+
+    def fit(self, configuration: Configuration) -> Fit:
+        """See `search.Evaluator.fit`."""
+        overhead_s, (reference, reference_metric) = self._calibrated(), self._float32()
+        self._keep_only([])
+        with self._serve(configuration) as serving:
+            loaded = self._loaded(serving)
+            cost, lengths = self._time_lists(serving)
+            vectors = serving.vectors(self._probes)
+            metric = None if self._task is None else self._task(serving)
+        pair = None if metric is None or reference_metric is None else (metric, reference_metric)
+        fidelity = compare(vectors, reference, bounds_of(loaded["precision"]), pair)
+        cost = msgspec.structs.replace(cost, f_s=overhead_s, quantum_tokens=loaded["quantum_tokens"])
+        figures = _figures(loaded, cost, fidelity, metric)
+        if not fidelity.is_kept:
+            raise TrialFailed(fidelity.problem, is_unfaithful=True, figures=figures)
+        return Fit(self._objective.predict(cost, lengths), figures)
+
+    def race(self, configurations: Sequence[Configuration], seed: int, effort: float) -> list[Raced]:
+        """See `search.Evaluator.race`."""
+        names = [name_of(one) for one in configurations]
+        self._keep_only(names)
+        raced = dict.fromkeys(names, Raced())
+        targets = []
+        for name, configuration in zip(names, configurations, strict=True):
+            try:
+                serving = self._start(name, configuration)
+                serving.vectors(self._probes[:1])
+                targets.append(Target(name, serving.kind, serving.url, serving.model))
+            except TrialFailed as failure:
+                logger.warning("%s does not race: %s", name, failure.message)
+                self._stop(name)
+        try:
+            found = self._objective.measure(self._generator, targets, self._texts, seed, effort)
+        except ShoalError as error:
+            logger.warning("a race failed: %s", error)
+        else:
+            raced |= {target.name: one for target, one in zip(targets, found, strict=True)}
+        return [raced[name] for name in names]
+
+    def learn_facts(self) -> dict[str, str]:
+        """`facts`, asked of a server of the default configuration if none was started yet."""
+        self._calibrated()
+        return self.facts
+
+    def _calibrated(self) -> float:
+        """f: see `prediction.overhead_per_request`; from the default configuration, once."""
+        if self._overhead_s is None:
+            with self._serve({}) as serving:
+                loaded = self._loaded(serving)
+                cost, lengths = self._time_lists(serving)
+                closed = Arrivals("closed", concurrency=_CALIBRATING_CONNECTIONS)
+                measured = self._measure(serving, closed, 1, _CALIBRATING_S)
+                self.facts = {name: str(loaded[name]) for name in ("runtime", "version", "device")}
+            if not measured.requests_per_s:
+                raise TrialFailed("the default configuration answers nothing")
+            mean = statistics.fmean(lengths)
+            self._overhead_s = overhead_per_request(cost, mean, measured.requests_per_s, _CALIBRATING_CONNECTIONS)
+        return self._overhead_s
+
+    def _float32(self) -> tuple[Matrix, float | None]:
+        """The probes' vectors, and the task's metric, in float32 with everything else as it is by default."""
+        if self._reference is None:
+            with self._serve({"precision": "float32"}) as serving:
+                self._loaded(serving)
+                metric = None if self._task is None else self._task(serving)
+                self._reference = serving.vectors(self._probes), metric
+        return self._reference
+
+    def _loaded(self, serving: Serving) -> dict[str, Any]:
+        card = serving.wait_ready()
+        loaded: dict[str, Any] = card["loaded"][0]
+        return {"precision": "", "quantum_tokens": 1 << 15, "a_s": 0.0, "c_s": 0.0, "version": "", **loaded}
+
+    def _time_lists(self, serving: Serving) -> tuple[Cost, list[int]]:
+        """The cost of a list over HTTP, and the tokens of each text that was sent alone."""
+        samples = []
+        for size in _LIST_SIZES:
+            measured = self._measure(serving, Arrivals("closed", concurrency=1), size, _LIST_S)
+            if not measured.num_ok:
+                raise TrialFailed(f"it answers no list of {size} texts: {', '.join(measured.errors) or 'no reply'}")
+            samples.append((round(measured.num_tokens / measured.num_ok), measured.latency.percentile_s(20.0)))
+        return fit_cost(samples, 1 << 15), serving.lengths(self._texts[:_MOST_LENGTHS])
+
+    def _measure(self, serving: Serving, arrivals: Arrivals, size: int, duration_s: float) -> Measured:
+        target = Target("trial", serving.kind, serving.url, serving.model)
+        requests = [self._texts[start : start + size] for start in range(0, len(self._texts), size)]
+        return self._generator.measure(Load(target, arrivals, requests, duration_s))
+
+    def _serve(self, configuration: Configuration) -> Serving:
+        settings = worker_settings(configuration, self._base)
+        return Serving(self._model, settings, self._models, self._directory / "servers.log")
+
+    def _start(self, name: str, configuration: Configuration) -> Serving:
+        if name not in self._alive:
+            self._alive[name] = self._serve(configuration)
+            self._alive[name].wait_ready()
+        return self._alive[name]
+
+    def _stop(self, name: str) -> None:
+        self._alive.pop(name).stop()
+
+    def _keep_only(self, names: Sequence[str]) -> None:
+        for name in [name for name in self._alive if name not in names]:
+            self._stop(name)
+
+
+def _figures(loaded: dict[str, Any], cost: Cost, fidelity: Fidelity, metric: float | None) -> dict[str, float]:
+    figures = {
+        "a_ms": loaded["a_s"] * 1e3,
+        "c_us": loaded["c_s"] * 1e6,
+        "quantum_tokens": float(loaded["quantum_tokens"]),
+        "http_a_ms": cost.a_s * 1e3,
+        "http_c_us": cost.c_s * 1e6,
+        "f_us": cost.f_s * 1e6,
+        "p1_cosine": fidelity.p1_cosine,
+        "overlap": fidelity.overlap,
+    }
+    if metric is not None:
+        figures["metric"] = metric
+    return {name: float(f"{value:.6g}") for name, value in figures.items()}

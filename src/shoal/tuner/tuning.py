@@ -1,0 +1,123 @@
+"""Tuning one model, from its name to a profile: puts space, proposer, evaluator, ledger and report together."""
+
+from __future__ import annotations
+
+import datetime
+import math
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from shoal.bench.report import to_html
+from shoal.catalog import resolve
+from shoal.catalog.profiles import Figures, Profile, save_profile
+from shoal.settings import ModelSettings, WorkerSettings
+from shoal.tuner.ledger import Entry, Ledger
+from shoal.tuner.objectives import Objective
+from shoal.tuner.proposers import Proposer
+from shoal.tuner.report import page_of, verified
+from shoal.tuner.search import Budget, Outcome, Progress, search
+from shoal.tuner.space import Space, name_of
+from shoal.tuner.trials import Task, Trials
+
+__all__ = ["Plan", "Tuned", "tune"]
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """What is to be tuned, and how.
+
+    Attributes:
+        directory: of ledger, logs and report; a ledger that lies there is continued.
+        profiles: where the profile is written.
+        texts: what load is made of.
+        budget_s: seconds of trials.
+    """
+
+    model: str
+    directory: Path
+    profiles: Path
+    texts: Sequence[str]
+    budget_s: float
+    space: Space
+    objective: Objective
+    proposer: Proposer
+    worker: WorkerSettings
+    models: ModelSettings
+    task: Task | None = None
+
+
+class Tuned(msgspec.Struct, frozen=True):
+    """What came of it."""
+
+    outcome: Outcome
+    profile: Profile
+    profile_file: Path
+    report_file: Path
+
+
+def tune(plan: Plan, on_entry: Progress) -> Tuned:
+    """Search, and write profile and report.
+
+    Raises:
+        TrialFailed: not even the default runs.
+        ShoalError: the model is not to be had, or the ledger is of another search.
+    """
+    spec = resolve(plan.model, plan.models)
+    subject = {
+        "model": spec.id,
+        "revision": spec.revision,
+        "objective": plan.objective.name,
+        "runtime": plan.worker.runtime,
+        "cores": len(os.sched_getaffinity(0)),
+        "knobs": msgspec.to_builtins(plan.space.knobs),
+    }
+    with (
+        Ledger(plan.directory / "ledger.jsonl", subject) as ledger,
+        Trials(plan.model, plan.worker, plan.models, plan.objective, plan.texts, plan.directory, plan.task) as trials,
+    ):
+        outcome = search(plan.space, plan.proposer, trials, ledger, Budget(plan.budget_s), on_entry)
+        facts = trials.learn_facts()
+        profile = _profile(spec.id, spec.revision, facts, plan.objective, outcome, ledger)
+        report = plan.directory / "report.html"
+        shown = [("model", spec.id), ("objective", plan.objective.name), *facts.items(), ("ledger", ledger.digest)]
+        report.write_text(to_html(page_of(f"Tuning {spec.id}", ledger.entries, shown, plan.objective.unit)))
+    return Tuned(outcome, profile, save_profile(profile, plan.profiles), report)
+
+
+def _profile(
+    model: str, revision: str, facts: dict[str, str], objective: Objective, outcome: Outcome, ledger: Ledger
+) -> Profile:
+    name = name_of(outcome.winner)
+    fit = ledger.find("fit", outcome.winner) or Entry("fit", {}, "crash")
+    races = verified([entry for entry in ledger.entries if entry.stage.startswith(("rung", "final"))])
+    steps = [verdict for verdict in outcome.verdicts.values() if verdict.is_better]  # each beat the one before it
+    interval = {side: math.prod(getattr(verdict, side) for verdict in steps) for side in ("ratio", "low", "high")}
+    figures = Figures(
+        objective=objective.name,
+        unit=objective.unit,
+        predicted=fit.figures.get("predicted", 0.0),
+        verified=_median(races.get(name, [])),
+        default=_median(races.get("default", [])),
+        p1_cosine=fit.figures.get("p1_cosine", 0.0),
+        overlap=fit.figures.get("overlap", 0.0),
+        **interval,
+    )
+    return Profile(
+        model=model,
+        revision=revision,
+        runtime=facts["runtime"],
+        version=facts["version"],
+        device=facts["device"],
+        settings=outcome.winner,
+        a_s=fit.figures.get("a_ms", 0.0) / 1e3,
+        c_s=fit.figures.get("c_us", 0.0) / 1e6,
+        figures=figures,
+        date=datetime.datetime.now(datetime.UTC).date().isoformat(),
+        ledger=ledger.digest,
+    )
+
+
+def _median(figures: Sequence[float]) -> float:
+    return sorted(figures)[len(figures) // 2] if figures else 0.0
