@@ -134,6 +134,15 @@ class GatewaySettings:
     max_header_bytes: int = setting(32 * 1024, "Largest request line and headers in bytes (431 above).", minimum=1)
     max_headers: int = setting(100, "Most headers in one request (431 above).", minimum=1)
     max_connections: int = setting(4096, "Most connections at once (503 above).", minimum=1)
+    otlp_endpoint: str = setting(
+        "", "Base URL of an OpenTelemetry collector (OTLP over HTTP) for traces, such as http://127.0.0.1:4318."
+    )
+    trace_ratio: float = setting(
+        1.0,
+        "Part of the requests that are traced; where a client sends a traceparent, its own choice holds.",
+        minimum=0,
+        maximum=1,
+    )
     access_log: bool = setting(False, "Log a line for each request (never its text).")
     graceful_s: float = setting(10.0, "Seconds that open requests get to finish at shutdown.", minimum=0, maximum=DAY_S)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 
 import httpx
@@ -49,3 +50,50 @@ def test_a_worker_has_its_own_page() -> None:
         assert "shoal_batches_total" not in values(url)
         for path, status in (("/healthz", 200), ("/readyz", 200), ("/ready", 200), ("/v1/embeddings", 404)):
             assert httpx.get(page + path).status_code == status
+
+
+SENTINEL = "kittiwake"
+"""A word that stands in every text sent, and in no line of any log."""
+
+
+def bodies() -> list[tuple[str, dict[str, object]]]:
+    """Requests that go well, are refused and hit every fault that a worker knows; all hold the sentinel."""
+    faults = [f"fault:{name} {SENTINEL}" for name in ("raise", "out_of_memory", "nan", "crash")]
+    odd: list[object] = [5, None, {SENTINEL: SENTINEL}, [SENTINEL, 5], [[SENTINEL]], [], "\ud800 " + SENTINEL]
+    plain = [("/v1/embed", {"model": "device", "input": [SENTINEL, text]}) for text in ("x", *faults)]
+    refused = [("/v1/embed", {"model": "device", "input": what, "prompt": SENTINEL}) for what in odd]
+    others: list[tuple[str, dict[str, object]]] = [
+        ("/v1/embeddings", {"model": "device", "input": SENTINEL, "encoding_format": SENTINEL}),
+        ("/v1/embeddings", {"model": "device", "input": SENTINEL, "prompt_name": SENTINEL}),
+        ("/v1/embeddings", {"model": SENTINEL, "input": SENTINEL}),
+        ("/v1/rerank", {"model": "device", "query": SENTINEL, "documents": [SENTINEL, "fault:raise " + SENTINEL]}),
+        ("/v1/classify", {"model": "device", "input": SENTINEL, "labels": [SENTINEL, SENTINEL]}),
+        ("/tei/device/embed", {"inputs": [SENTINEL]}),
+        ("/v2/embed", {"model": "device", "texts": [SENTINEL], "input_type": SENTINEL}),
+    ]
+    return [*plain, *refused, *others]
+
+
+def test_no_log_line_holds_a_text() -> None:
+    """At any level, whatever goes wrong; and each line is JSON, with the request's id where it is about one."""
+    logs = ("--log-level", "debug", "--log-format", "json", "--access-log")
+    with serving(*FAKE, *logs) as (server, url):
+        statuses = []
+        for number, (route, body) in enumerate(bodies()):
+            text = json.dumps(body)
+            headers = {"content-type": "application/json", "x-request-id": f"request-{number}"}
+            statuses.append(httpx.post(url + route, content=text, headers=headers, timeout=60).status_code)
+        raw = {"content-type": "application/json"}
+        for content in (f'{{"model":"device","input":"{SENTINEL}', f"[{SENTINEL}]", "[" * 50_000 + SENTINEL):
+            assert httpx.post(f"{url}/v1/embed", content=content, headers=raw).status_code == 400
+        assert httpx.get(f"{url}/{SENTINEL}?q={SENTINEL}").status_code == 404
+        assert {200, 400, 404, 500, 503} <= set(statuses)
+        assert server.stop() == 0
+    lines = [json.loads(line) for line in server.lines if line.startswith("{")]
+    others = [line for line in server.lines if line.strip() and not line.startswith("{")]
+    assert SENTINEL not in server.output
+    assert {"time", "level", "logger", "message"} <= set.intersection(*(set(line) for line in lines))
+    told = {line["request_id"]: line for line in lines if line["logger"] == "shoal.access"}
+    assert {f"request-{number}" for number in range(len(statuses))} <= told.keys()
+    assert [told[f"request-{number}"]["status"] for number in range(len(statuses))] == statuses
+    assert not [line for line in others if "Traceback" in line]

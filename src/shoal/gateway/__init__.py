@@ -8,6 +8,7 @@ envelope, items, formats   bodies in JSON and MessagePack, texts left as bytes
 ask          the native request, its answer, and the checks against the model's card
 keys/        who may do what, and how much of it
 cors         browsers
+records      what is told of a request that is over
 dispatch, chunks           chunks out, replies in, deadlines, clients that hang up
 directory, demand          what workers announced; asking for a model that nobody has loaded
 pages, openapi             everything else over HTTP: models, health, metrics, docs

@@ -11,6 +11,7 @@ from typing import TypeVar
 
 import msgspec
 
+import shoal
 from shoal.gateway.cors import with_cors
 from shoal.gateway.demand import Demands
 from shoal.gateway.directory import Directory
@@ -20,10 +21,12 @@ from shoal.gateway.keys import Access
 from shoal.gateway.measures import Measures
 from shoal.gateway.operations import Operation, Operations
 from shoal.gateway.pages import Pages
+from shoal.gateway.records import Records
 from shoal.gateway.routes import OWN_ROUTES, Routes
 from shoal.queue.base import Listener, Queue
 from shoal.settings import GatewaySettings, QueueSettings
 from shoal.telemetry.metrics import Metrics
+from shoal.telemetry.tracing import open_tracing
 from shoal.types import decode_demand, decode_status
 
 __all__ = ["Gateway"]
@@ -47,7 +50,7 @@ class Gateway:
         metrics: where the gateway's are declared; what else stands there shows on its page.
 
     Raises:
-        InvalidRequest: the file of keys cannot be read, or is wrong.
+        InvalidRequest: the file of keys cannot be read, or is wrong; traces are wanted without their extra.
     """
 
     def __init__(
@@ -69,8 +72,10 @@ class Gateway:
         self._dispatch = Dispatch(queue, self._pool, gateway_id, self._directory, self._measures, settings.max_wait_s)
         self._listeners: list[Listener] = []
         self._ticking: asyncio.TimerHandle | None = None
+        self._tracing = open_tracing(settings.otlp_endpoint, settings.trace_ratio, shoal.__version__)
+        records = Records(settings.access_log, self._tracing)
         operations = Operations(
-            settings, self._directory, self._demands, self._dispatch, self._measures, self._access, gateway_id
+            settings, self._directory, self._demands, self._dispatch, self._measures, self._access, records, gateway_id
         )
         answering: dict[str, App] = {path: Operation(operations, surface) for path, surface in routes.paths.items()}
         pages = Pages(self._directory, self._measures, self._access, settings, lambda: self.is_ready, routes.speaker)
@@ -108,6 +113,8 @@ class Gateway:
         await self._dispatch.stop()
         for listener in self._listeners:
             await listener.close()
+        if self._tracing is not None:
+            await asyncio.to_thread(self._tracing.close)
 
     @property
     def is_ready(self) -> bool:

@@ -9,7 +9,6 @@ import itertools
 import logging
 import re
 import time
-from typing import Any
 
 from shoal.errors import (
     DeadlineExceeded,
@@ -41,6 +40,7 @@ from shoal.gateway.http import (
 from shoal.gateway.items import Items, split_documents, split_items
 from shoal.gateway.keys import ANYBODY, Access, Caller
 from shoal.gateway.measures import CLIENT_GONE, Measures
+from shoal.gateway.records import Record, Records
 from shoal.settings import GatewaySettings
 from shoal.telemetry.logs import where
 from shoal.types import ChunkReply, Options, StageTimes, operation_of
@@ -48,7 +48,6 @@ from shoal.types import ChunkReply, Options, StageTimes, operation_of
 __all__ = ["Operation", "Operations"]
 
 _log = logging.getLogger(__name__)
-_access_log = logging.getLogger("shoal.access")
 
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9_.:-]{1,80}")
 
@@ -68,10 +67,12 @@ class Operations:
         dispatch: Dispatch,
         measures: Measures,
         access: Access,
+        records: Records,
         gateway_id: str,
     ) -> None:
         self.settings = settings
         self.access = access
+        self.records = records
         self.directory = directory
         self.demands = demands
         self.dispatch = dispatch
@@ -145,13 +146,14 @@ class Operation:
             status, body, headers = await run.answer(receive)
         except ClientGone:
             self._operations.measures.fail(self._surface.route, run.model, CLIENT_GONE, run.caller.tenant_class)
-            run.log(499)
+            run.code = CLIENT_GONE
+            run.finish(499)
             return
         finally:
             run.leave()
         headers.append((b"x-request-id", run.request_id.encode()))
         await send_reply(send, status, MEDIA_TYPES[run.reply_format], body, headers)
-        run.log(status)
+        run.finish(status)
 
 
 class _Run:
@@ -160,8 +162,9 @@ class _Run:
     def __init__(self, operations: Operations, surface: Surface, scope: Scope) -> None:
         self.started_at = time.perf_counter()
         self.model = ""
+        self.code = ""
+        self._times: StageTimes | None = None
         self.caller = ANYBODY
-        self._scope = scope
         self._has_entered = False
         self._has_read = False
         self._operations = operations
@@ -188,6 +191,7 @@ class _Run:
         except Exception as error:
             _log.error("request %s failed unexpectedly: %s", self.request_id, where(error))
             return self._fail(InternalError("A fault of the server.", hint=f"Report request {self.request_id}."))
+        self._times = answer.times
         self.caller.settle(answer.num_tokens)
         self._operations.measures.succeed(self._surface.route, answer, self.caller.tenant_class)
         return 200, body, _headers(answer)
@@ -240,7 +244,6 @@ class _Run:
             QuotaExceeded: somebody who may not ask now.
         """
         self.caller = self._operations.access.identify(self._headers)
-        self._scope["shoal.tenant"] = self.caller.tenant
         self.caller.enter()
         self._has_entered = True
 
@@ -269,6 +272,7 @@ class _Run:
         )
 
     def _fail(self, error: ShoalError) -> tuple[int, bytes, list[tuple[bytes, bytes]]]:
+        self.code = error.code
         self._operations.measures.fail(self._surface.route, self.model, error.code, self.caller.tenant_class)
         if not isinstance(error, DeadlineExceeded):  # of that one, much may have been run
             self.caller.settle(0)
@@ -284,19 +288,25 @@ class _Run:
             headers,
         )
 
-    def log(self, status: int) -> None:
-        """A line of the access log, if there is one."""
-        if not self._operations.settings.access_log:
-            return
-        fields: dict[str, Any] = {
-            "method": self._method,
-            "route": self._surface.route,
-            "status": status,
-            "model": self.model,
-            "ms": round((time.perf_counter() - self.started_at) * 1e3, 2),
-            "request_id": self.request_id,
-        }
-        _access_log.info("request", extra={"fields": fields})
+    def finish(self, status: int) -> None:
+        """Tell those who want to know that the request is over."""
+        records = self._operations.records
+        if records.are_wanted:
+            records.tell(
+                Record(
+                    method=self._method,
+                    route=self._surface.route,
+                    status=status,
+                    code=self.code,
+                    model=self.model,
+                    request_id=self.request_id,
+                    seconds=time.perf_counter() - self.started_at,
+                    tenant=self.caller.tenant,
+                    key_id=self.caller.key_id,
+                    headers=self._headers,
+                    times=self._times,
+                )
+            )
 
 
 def _headers(answer: Answer) -> list[tuple[bytes, bytes]]:

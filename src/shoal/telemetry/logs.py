@@ -1,7 +1,7 @@
 """Log lines, as text for people or as JSON for machines. Structured fields ride on a record: `extra={"fields": {...}}`.
 
-No line holds a user's text: callers log names, numbers and ids, and `where` shows a traceback without the exception's
-message, which might quote input.
+No line holds a user's text: callers log names, numbers and ids, and an exception shows as its type and the lines that
+it came through, without its message, which might quote input. Who knows a message to be harmless logs it himself.
 """
 
 from __future__ import annotations
@@ -34,6 +34,13 @@ def where(error: BaseException) -> str:
     return f"{type(error).__name__}\n{frames}".rstrip()
 
 
+class _WithoutMessages(logging.Formatter):
+    """Shows exceptions, libraries' included, as `where` does."""
+
+    def formatException(self, ei: Any) -> str:  # noqa: N802  # logging's name
+        return where(ei[1]) if ei[1] is not None else ""
+
+
 def _fields(record: logging.LogRecord) -> dict[str, Any]:
     fields = getattr(record, "fields", None)
     return fields if isinstance(fields, dict) else {}
@@ -44,7 +51,7 @@ def _time(record: logging.LogRecord) -> str:
     return f"{seconds}.{int(record.msecs):03d}Z"
 
 
-class _TextLines(logging.Formatter):
+class _TextLines(_WithoutMessages):
     """`time level logger message key=value ...`."""
 
     def format(self, record: logging.LogRecord) -> str:
@@ -56,7 +63,7 @@ class _TextLines(logging.Formatter):
         return line
 
 
-class _JsonLines(logging.Formatter):
+class _JsonLines(_WithoutMessages):
     """One JSON object a line."""
 
     def format(self, record: logging.LogRecord) -> str:

@@ -21,13 +21,14 @@ class Caller(Protocol):
     """Who asks, and what that allows.
 
     Attributes:
-        tenant: "" for anybody.
+        tenant, key_id: "" for anybody.
         tenant_class: label of metrics; "" for anybody.
         priority: the most urgent one that its requests may have.
         counts_tokens: whether `charge` means anything.
     """
 
     tenant: str
+    key_id: str
     tenant_class: str
     priority: Priority
     counts_tokens: bool
@@ -74,7 +75,7 @@ class Caller(Protocol):
 
 
 class _Anybody:
-    tenant = tenant_class = ""
+    tenant = key_id = tenant_class = ""
     priority: Priority = "interactive"
     counts_tokens = False
 
@@ -96,13 +97,14 @@ ANYBODY: Caller = _Anybody()
 class _Holder:
     """The holder of a key."""
 
-    __slots__ = ("_charged", "_key", "_quota", "counts_tokens", "priority", "tenant", "tenant_class")
+    __slots__ = ("_charged", "_key", "_quota", "counts_tokens", "key_id", "priority", "tenant", "tenant_class")
 
     def __init__(self, key: Key, quota: Quota) -> None:
         self._key = key
         self._quota = quota
         self._charged = 0
         self.tenant = key.tenant
+        self.key_id = key.id
         self.tenant_class = key.tenant_class
         self.priority = key.priority
         self.counts_tokens = key.tokens_per_minute > 0
