@@ -13,6 +13,7 @@ import pytest
 from tests.queue.deployments import LANE, Arrivals, Deployment, ack
 
 from shoal.errors import NotReady, TooLarge
+from shoal.queue.dead import MAX_LETTERS
 from shoal.types import Lane
 
 SHORT_LEASE_S = 0.5
@@ -400,3 +401,33 @@ async def test_close_leaves_nothing_behind(deployment: Deployment) -> None:
     queue.send("reply.me", b"to nobody")
     await pull.close()
     await queue.close()
+
+
+async def test_dead_letters_are_kept_apart_in_order_until_they_are_removed(deployment: Deployment) -> None:
+    worker, operator = await deployment.connect(), await deployment.connect()
+    assert await operator.buried("a pool") == []
+    assert await operator.unbury("a pool") == 0
+    assert await operator.unbury("a pool", 7) == 0
+    for body in (b"first", b"second", b"\x00third"):
+        await worker.bury("a pool", body)
+    await worker.bury("another", b"elsewhere")
+    letters = await operator.buried("a pool")
+    assert [letter.body for letter in letters] == [b"first", b"second", b"\x00third"]
+    assert await operator.unbury("a pool", letters[1].number) == 1
+    assert await operator.unbury("a pool", letters[1].number) == 0
+    assert await operator.buried("a pool") == [letters[0], letters[2]]
+    assert await operator.unbury("a pool") == 2
+    await worker.bury("a pool", b"fourth")
+    (fourth,) = await operator.buried("a pool")
+    assert fourth.number > letters[2].number
+    assert [letter.body for letter in await operator.buried("another")] == [b"elsewhere"]
+    with pytest.raises(TooLarge):
+        await worker.bury("a pool", b"x" * (worker.max_message_bytes + 1))
+
+
+async def test_of_too_many_dead_letters_the_oldest_go(deployment: Deployment) -> None:
+    queue = await deployment.connect()
+    await asyncio.gather(*(queue.bury("default", b"%d" % number) for number in range(MAX_LETTERS + 5)))
+    letters = await queue.buried("default")
+    assert len(letters) == MAX_LETTERS
+    assert letters[-1].number - letters[0].number == MAX_LETTERS - 1

@@ -12,9 +12,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
+from shoal.queue.dead import Buried
 from shoal.types import Lane
 
-__all__ = ["Address", "Lease", "Listener", "Pull", "Queue"]
+__all__ = ["Address", "Buried", "Lease", "Listener", "Pull", "Queue"]
 
 Address = str
 """Where plain messages go: dot-separated words, such as `reply.8f3a` or `status.default`."""
@@ -108,6 +109,31 @@ class Queue(Protocol):
         """Messages waiting in a lane, those on loan not counted.
 
         A message that was handed back may count as on loan until it is delivered again.
+        """
+        ...
+
+    async def bury(self, pool: str, body: bytes) -> None:
+        """Put a message among a pool's dead letters: up to 1,000, 64 MiB and seven days of them, the oldest go first.
+
+        Raises:
+            NotReady: the queue cannot be reached within the time-out.
+            TooLarge: the body is longer than `max_message_bytes`.
+        """
+        ...
+
+    async def buried(self, pool: str) -> list[Buried]:
+        """A pool's dead letters, oldest first.
+
+        Raises:
+            NotReady: the queue cannot be reached within the time-out.
+        """
+        ...
+
+    async def unbury(self, pool: str, number: int | None = None) -> int:
+        """Remove a dead letter, or all of them; returns how many.
+
+        Raises:
+            NotReady: the queue cannot be reached within the time-out.
         """
         ...
 

@@ -25,6 +25,8 @@ from nats.aio.msg import Msg
 from shoal.errors import InternalError, NotReady, Overloaded, ShoalError, TooLarge
 from shoal.queue.base import Address
 from shoal.queue.connection import Connection, ConnectionLost, Subscription
+from shoal.queue.dead import Buried
+from shoal.queue.jetstream_dead import DeadStream
 from shoal.queue.names import address_subject, consumer_name, lane_subject, pool_subjects, stream_name, token
 from shoal.queue.pull import JetStreamLease, JetStreamPull
 from shoal.settings import QueueSettings
@@ -37,7 +39,7 @@ _DEDUP_WINDOW_S = 120
 _RETRY_S = 0.05
 
 _IS_FULL = {10023, 10028, 10047, 10077}  # no memory left, account limit, no storage left, stream limit reached
-_NOT_FOUND = {10014, 10059}  # consumer, stream
+_NOT_FOUND = {10014, 10043, 10059}  # consumer, message, stream
 _OTHER_CONFIGURATION = 10058
 
 _log = logging.getLogger(__name__)
@@ -99,6 +101,7 @@ class JetStreamQueue:
         self._pulls: set[JetStreamPull] = set()
         self._restoring: asyncio.Task[None] | None = None
         self._callbacks: list[Callable[[], None]] = []
+        self._dead = DeadStream(self._api_or_none, self._ask)
         self._is_closed = False
 
     @classmethod
@@ -186,6 +189,17 @@ class JetStreamQueue:
                 return held
             raise
         return int(consumer["num_pending"])
+
+    async def bury(self, pool: str, body: bytes) -> None:
+        if len(body) > self.max_message_bytes:
+            raise self._too_large(body)
+        await self._dead.put(pool, body)
+
+    async def buried(self, pool: str) -> list[Buried]:
+        return await self._dead.all(pool)
+
+    async def unbury(self, pool: str, number: int | None = None) -> int:
+        return await self._dead.remove(pool, number)
 
     def send(self, address: Address, body: bytes) -> None:
         if len(body) > self.max_message_bytes:
@@ -354,6 +368,26 @@ class JetStreamQueue:
         if "error" in reply:
             raise _error_of(answer.data)
         return reply
+
+    async def _api_or_none(self, path: str, request: object) -> dict[str, Any] | None:
+        """As `_api_retried`; None if what the path names is not there."""
+        try:
+            return await self._api_retried(path, request)
+        except _ApiError as error:
+            if error.code in _NOT_FOUND:
+                return None
+            raise NotReady(f"The broker refuses {path}: {error}.") from None
+
+    async def _ask(self, subject: str, body: bytes) -> Msg:
+        """A request to a subject.
+
+        Raises:
+            NotReady: there is no answer.
+        """
+        try:
+            return await self._connection.ask(subject, body, self._options.publish_timeout_s)
+        except (ConnectionLost, TimeoutError):
+            raise self._not_ready() from None
 
     def _connection_is_lost(self) -> None:
         if self._restoring is not None:

@@ -15,6 +15,7 @@ from collections.abc import Callable
 
 from shoal.errors import NotReady, Overloaded, ShoalError, TooLarge
 from shoal.queue.base import Address
+from shoal.queue.dead import Buried, DeadBox
 from shoal.types import Lane
 
 __all__ = ["MemoryQueue"]
@@ -159,6 +160,7 @@ class MemoryQueue:
         self._expiry: asyncio.TimerHandle | None = None
         self._delays: set[asyncio.TimerHandle] = set()
         self._published_ids: OrderedDict[tuple[str, str], float] = OrderedDict()
+        self._dead: dict[str, DeadBox] = {}
         self._listeners: dict[Address, list[MemoryListener]] = {}
         self._is_open = True
 
@@ -193,6 +195,16 @@ class MemoryQueue:
     async def depth(self, lane: Lane) -> int:
         place = self._lane(lane)
         return len(place.waiting) + len(place.again)
+
+    async def bury(self, pool: str, body: bytes) -> None:
+        self._check_size(body)
+        self._dead.setdefault(pool, DeadBox()).put(body)
+
+    async def buried(self, pool: str) -> list[Buried]:
+        return self._dead[pool].all() if pool in self._dead else []
+
+    async def unbury(self, pool: str, number: int | None = None) -> int:
+        return self._dead[pool].remove(number) if pool in self._dead else 0
 
     def send(self, address: Address, body: bytes) -> None:
         self._check_size(body)

@@ -15,7 +15,16 @@ from urllib.parse import quote_from_bytes
 
 from shoal.types import Lane
 
-__all__ = ["address_subject", "consumer_name", "lane_subject", "pool_subjects", "stream_name", "token"]
+__all__ = [
+    "address_subject",
+    "consumer_name",
+    "dead_stream_name",
+    "dead_subject",
+    "lane_subject",
+    "pool_subjects",
+    "stream_name",
+    "token",
+]
 
 _MAX_TOKEN = 120
 _is_plain = re.compile(r"[A-Za-z0-9_-]+").fullmatch
@@ -36,6 +45,16 @@ def token(text: str) -> str:
 def stream_name(pool: str) -> str:
     """The stream that holds the lanes of a pool."""
     return f"SHOAL_{token(pool)}"
+
+
+def dead_stream_name(pool: str) -> str:
+    """The stream of a pool's dead letters."""
+    return f"SHOAL-DEAD_{token(pool)}"
+
+
+def dead_subject(pool: str) -> str:
+    """Where a pool's dead letters are published."""
+    return f"shoal.dead.{token(pool)}"
 
 
 def pool_subjects(pool: str) -> str:
