@@ -155,7 +155,7 @@ class QueueSettings:
     queue_token: str = setting("", "Token to log in to NATS with.", is_secret=True)
     pool: str = setting("default", "Pool: workers of one pool are alike and share its lanes.")
     lease_s: float = setting(
-        10.0, "Seconds after which work of a silent worker goes to another one.", minimum=0.5, maximum=3600
+        3.0, "Seconds after which work of a silent worker goes to another one.", minimum=0.5, maximum=3600
     )
     max_deliveries: int = setting(5, "How often a chunk is tried before it is given up.", minimum=1)
 
@@ -200,6 +200,9 @@ class WorkerSettings:
         is_size=True,
     )
     pin: str = setting("", "Comma-separated models that are never unloaded once they are loaded.")
+    keep_dead_bodies: bool = setting(
+        False, "Keep the texts of requests that were given up in the dead letters, so that they can be replayed."
+    )
     drain_s: float = setting(
         10.0,
         "Seconds that running work gets to finish at shutdown; the rest is handed back.",

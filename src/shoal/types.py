@@ -17,6 +17,7 @@ __all__ = [
     "Chunk",
     "ChunkReply",
     "ClassifyOptions",
+    "DeadLetter",
     "Demand",
     "EmbedOptions",
     "EmbedReply",
@@ -47,6 +48,7 @@ __all__ = [
     "TokenizeReply",
     "WorkerStatus",
     "decode_chunk",
+    "decode_dead_letter",
     "decode_demand",
     "decode_gone",
     "decode_reply",
@@ -433,6 +435,40 @@ class Gone(msgspec.Struct, frozen=True, array_like=True):
     request_ids: tuple[str, ...]
 
 
+class DeadLetter(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A chunk that was given up for good, as an operator sees it.
+
+    Attributes:
+        request_id, index, model, operation, tenant, priority, num_items, first_item: as in the chunk.
+        num_bytes: of its items as sent.
+        digest: SHA-256 of its items as sent, in hexadecimal digits.
+        reason: `crashed`, an item of it killed the runtime host again and again; `undelivered`, it came back from
+            workers too often.
+        error: what its caller was told.
+        num_deliveries: how often it was on loan.
+        worker_id: who gave it up.
+        buried_at: Unix time in seconds.
+        chunk: the encoded chunk, if the operator keeps bodies; else empty.
+    """
+
+    request_id: str
+    index: int
+    model: str
+    operation: Operation
+    tenant: str
+    priority: Priority
+    num_items: int
+    first_item: int
+    num_bytes: int
+    digest: str
+    reason: Literal["crashed", "undelivered"]
+    error: ErrorBody
+    num_deliveries: int
+    worker_id: str
+    buried_at: float
+    chunk: bytes = b""
+
+
 class Lane(msgspec.Struct, frozen=True):
     """Where chunks wait: one for each (pool, base model, priority)."""
 
@@ -573,5 +609,6 @@ encode = _encoder.encode
 decode_chunk = msgspec.msgpack.Decoder(Chunk).decode
 decode_reply = msgspec.msgpack.Decoder(ChunkReply).decode
 decode_status = msgspec.msgpack.Decoder(WorkerStatus).decode
+decode_dead_letter = msgspec.msgpack.Decoder(DeadLetter).decode
 decode_demand = msgspec.msgpack.Decoder(Demand).decode
 decode_gone = msgspec.msgpack.Decoder(Gone).decode

@@ -84,13 +84,13 @@ class Station:
         self._num_asked += 1
         body = items if isinstance(items, bytes) else json.dumps(items).encode()
         chunk = Chunk(
-            request_id=f"request-{self._num_asked}",
             index=0,
             options=options or EmbedOptions(),
             items=body,
             estimated_tokens=len(body) // 4,
             reply_to="reply.test",
             **{
+                "request_id": f"request-{self._num_asked}",
                 "model": SPEC.id,
                 "items_format": "json",
                 "num_items": 1 if isinstance(items, bytes) else len(items),

@@ -13,6 +13,7 @@ import click
 
 import shoal
 from shoal.cli.bench import bench
+from shoal.cli.dlq import dlq
 from shoal.cli.doctor import doctor
 from shoal.cli.embed import embed
 from shoal.cli.keys import keys
@@ -67,5 +68,5 @@ def version() -> None:
     click.echo(f"shoal {shoal.__version__}")
 
 
-for _command in (serve, embed, models, bench, tune, research, keys, doctor, gateway, worker, broker, version):
+for _command in (serve, embed, models, bench, tune, research, keys, doctor, gateway, worker, broker, dlq, version):
     cli.add_command(_command)

@@ -1,4 +1,4 @@
-"""What a worker says about itself and hears from gateways: status, hello, and the exchange by which models get loaded.
+"""What a worker says about itself and hears from gateways: status, hello, requests that are gone, models in demand.
 
 A gateway that wants a model which nobody has loaded asks once; every worker that could make room for it bids with the
 memory that would stay free; the one that the gateway names loads it.
@@ -13,7 +13,7 @@ import time
 import msgspec
 
 from shoal.queue.base import Listener, Queue
-from shoal.types import Demand, WorkerStatus, decode_demand, encode
+from shoal.types import Demand, WorkerStatus, decode_demand, decode_gone, encode
 from shoal.worker.residency import Residency
 from shoal.worker.sidecar import Sidecar
 
@@ -42,6 +42,7 @@ class Announcer:
         self._listeners = [
             await self._queue.listen(f"hello.{self._pool}", lambda _: self.announce()),
             await self._queue.listen(f"demand.{self._pool}", self._hear_demand),
+            await self._queue.listen(f"gone.{self._pool}", self._hear_gone),
         ]
         self._queue.on_reconnect(self.announce)
         self._tick()
@@ -76,6 +77,14 @@ class Announcer:
             sent_at=time.time(),
         )
         self._queue.send(f"status.{self._pool}", encode(status))
+
+    def _hear_gone(self, body: bytes) -> None:
+        try:
+            gone = decode_gone(body)
+        except msgspec.MsgspecError:
+            logger.exception("A message about requests that are gone cannot be read")
+            return
+        self._sidecar.forget(frozenset(gone.request_ids))
 
     def _hear_demand(self, body: bytes) -> None:
         try:

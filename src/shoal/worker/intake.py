@@ -21,6 +21,9 @@ from shoal.adapters.base import Prepared
 from shoal.errors import InternalError, InvalidRequest, ShoalError, UnknownModel
 from shoal.queue.base import Lease, Pull, Queue
 from shoal.types import Chunk, Lane, Priority, decode_chunk
+from shoal.worker.dead_letters import DeadLetters
+from shoal.worker.gone import Gone
+from shoal.worker.measures import Measures
 from shoal.worker.replies import Replies
 from shoal.worker.work import Model, Work
 
@@ -51,6 +54,8 @@ class Intake:
     Args:
         models: those that share the device, as a live view.
         on_prepared: takes a work whose items are ready.
+        dead_letters: where chunks go that came back too often; refuses those known to kill the host.
+        gone: requests that nobody waits for.
     """
 
     def __init__(
@@ -61,6 +66,9 @@ class Intake:
         replies: Replies,
         threads: Executor,
         on_prepared: Callable[[Work], None],
+        dead_letters: DeadLetters,
+        gone: Gone,
+        measures: Measures,
         *,
         max_deliveries: int,
     ) -> None:
@@ -70,6 +78,9 @@ class Intake:
         self._replies = replies
         self._threads = threads
         self._on_prepared = on_prepared
+        self._dead_letters = dead_letters
+        self._gone = gone
+        self._measures = measures
         self._max_deliveries = max_deliveries
         self._loop = asyncio.get_running_loop()
         self._preparing: set[asyncio.Task[None]] = set()
@@ -131,7 +142,10 @@ class Intake:
             logger.exception("A message of lane %s is no chunk; it is dropped", model.id)
             lease.term()
         else:
-            if not self._replies.renew(chunk.chunk_id, lease):
+            if chunk.request_id in self._gone:
+                self._measures.abandoned_at_pull.value += 1
+                lease.ack()
+            elif not self._replies.renew(chunk.chunk_id, lease):
                 self._accept(model, lease, chunk)
         self._grant_room(model)
 
@@ -140,7 +154,7 @@ class Intake:
         model.used_at = work.received_at
         self._replies.add(work)
         if lease.delivery_count > self._max_deliveries:
-            self._give_up(work)
+            self._dead_letters.give_up_undelivered(work)
         elif work.deadline <= work.received_at:
             self._replies.expire(work)
         elif len(chunk.items) <= INLINE_BYTES:
@@ -149,11 +163,6 @@ class Intake:
             task = self._loop.create_task(self._prepare_in_thread(work))
             self._preparing.add(task)
             task.add_done_callback(self._preparing.discard)
-
-    def _give_up(self, work: Work) -> None:
-        work.lease.term()
-        tries = work.lease.delivery_count - 1
-        self._replies.refuse(work, InternalError(f"given up after {tries} tries that ended without an answer"))
 
     async def _prepare_in_thread(self, work: Work) -> None:
         self._prepared(work, await self._loop.run_in_executor(self._threads, _prepare, work))
@@ -166,7 +175,8 @@ class Intake:
             return
         work.prepare(outcome, self._loop.time())
         self._replies.recount(work, sum(item.cost for item in outcome))
-        self._on_prepared(work)
+        if not self._dead_letters.refuses(work):
+            self._on_prepared(work)
 
 
 def _prepare(work: Work) -> Sequence[Prepared] | ShoalError:

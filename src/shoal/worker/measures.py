@@ -38,6 +38,7 @@ class Measures:
         memory_errors: batches that did not fit into the device's memory.
         host_restarts: starts of the runtime host after the first.
         dead_letters: chunks given up for good.
+        abandoned_at_pull, abandoned_held: chunks dropped because their caller had gone.
         loads, load_failures, evictions: of models.
         load_seconds: of loads that went well.
     """
@@ -66,6 +67,8 @@ class Measures:
         self.memory_errors = metrics.counter("shoal_memory_errors", "Batches that did not fit into memory.").child()
         self.host_restarts = metrics.counter("shoal_host_restarts", "Starts of the runtime host after a death.").child()
         self.dead_letters = metrics.counter("shoal_dead_letters", "Chunks given up for good.").child()
+        abandoned = metrics.counter("shoal_abandoned_chunks", "Chunks dropped as their caller had gone.", ("stage",))
+        self.abandoned_at_pull, self.abandoned_held = abandoned.child("pull"), abandoned.child("held")
         self.loads = metrics.counter("shoal_model_loads", "Models loaded.").child()
         self.load_failures = metrics.counter("shoal_model_load_failures", "Models that could not be loaded.").child()
         self.evictions = metrics.counter("shoal_model_evictions", "Models unloaded to make room.").child()

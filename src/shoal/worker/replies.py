@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 
 from shoal.errors import DeadlineExceeded, InternalError, ShoalError, TooLarge
 from shoal.queue.base import Lease, Queue
@@ -92,7 +92,21 @@ class Replies:
     def refuse(self, work: Work, error: ShoalError) -> None:
         """Answer with an error; the queue forgets the chunk."""
         if work.is_open:
-            self._send(work, ChunkReply(work.chunk.request_id, work.chunk.index, error=error.to_body()))
+            self._send(work, _refusal(work, error))
+
+    def refuse_on_loan(self, work: Work, error: ShoalError) -> Lease:
+        """Answer with an error, and leave it to the caller to end the lease."""
+        self._reply(work, _refusal(work, error))
+        self._close(work)
+        return work.lease
+
+    def forget(self, request_ids: Collection[str]) -> None:
+        """Drop what is open of requests that nobody waits for any more; what is on its way falls out where it is."""
+        for work in self.of():
+            if work.chunk.request_id in request_ids:
+                self._measures.abandoned_held.value += 1
+                work.lease.ack()
+                self._close(work)
 
     def expire(self, work: Work) -> None:
         """Answer that the caller's time ran out."""
@@ -144,14 +158,17 @@ class Replies:
         self._send(work, reply)
 
     def _send(self, work: Work, reply: ChunkReply) -> None:
+        self._reply(work, reply)
+        work.lease.ack()
+        self._close(work)
+
+    def _reply(self, work: Work, reply: ChunkReply) -> None:
         body = encode(reply)
         limit = self._queue.max_message_bytes
         if len(body) > limit and reply.error is None:
             raise TooLarge(f"the reply to this chunk takes {len(body)} bytes; the queue carries {limit}")
         self._queue.send(work.chunk.reply_to, body)
-        work.lease.ack()
         self._measures.answered("ok" if reply.error is None else reply.error.code)
-        self._close(work)
 
     def _close(self, work: Work) -> None:
         work.close()
@@ -159,3 +176,7 @@ class Replies:
         self._open.pop(work.chunk.chunk_id, None)
         self.on_close()
         self._left.set()
+
+
+def _refusal(work: Work, error: ShoalError) -> ChunkReply:
+    return ChunkReply(work.chunk.request_id, work.chunk.index, error=error.to_body())

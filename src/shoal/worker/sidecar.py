@@ -16,7 +16,7 @@ import asyncio
 import contextlib
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from concurrent.futures import Executor
 from functools import partial
 
@@ -27,7 +27,9 @@ from shoal.runtimes.link import HostLink
 from shoal.settings import QueueSettings, WorkerSettings
 from shoal.types import Priority
 from shoal.worker.batcher import virtual_start
+from shoal.worker.dead_letters import DeadLetters
 from shoal.worker.flight import Flight
+from shoal.worker.gone import Gone
 from shoal.worker.intake import Intake
 from shoal.worker.measures import Measures
 from shoal.worker.replies import Replies
@@ -66,11 +68,17 @@ class Sidecar:
         threads: Executor,
         settings: WorkerSettings,
         queue_settings: QueueSettings,
+        worker_id: str,
         on_change: Callable[[], None],
         measures: Measures,
     ) -> None:
         self.models: dict[str, Model] = {}
         self.replies = Replies(queue, measures)
+        self._loop = asyncio.get_running_loop()
+        self._gone = Gone(self._loop.time)
+        self._dead_letters = dead_letters = DeadLetters(
+            queue, queue_settings.pool, worker_id, self.replies, measures, keeps_bodies=settings.keep_dead_bodies
+        )
         self._measures = measures
         self._intake = Intake(
             queue,
@@ -79,12 +87,14 @@ class Sidecar:
             self.replies,
             threads,
             self.admit,
+            dead_letters,
+            self._gone,
+            measures,
             max_deliveries=queue_settings.max_deliveries,
         )
         self._link = link
         self._settings = settings
         self._on_change = on_change
-        self._loop = asyncio.get_running_loop()
         self._flight = Flight()
         self._again: deque[Batch] = deque()
         self._timer: asyncio.TimerHandle | None = None
@@ -117,6 +127,11 @@ class Sidecar:
             item = WorkItem(work, index, prepared, virtual_start(work.received_at - head_start_s, cost_s))
             model.waiting.add(item, item.start)
         self._pump_soon()
+
+    def forget(self, request_ids: Collection[str]) -> None:
+        """Nobody waits for these requests any more: drop their chunks, here and as they come."""
+        self._gone.add(request_ids)
+        self.replies.forget(request_ids)
 
     # Schedule
 
@@ -245,9 +260,7 @@ class Sidecar:
         for item in lost[0].items if lost else []:
             item.num_crashes += 1
             if item.num_crashes >= MAX_CRASHES:
-                self.replies.refuse(
-                    item.work, InternalError("the runtime died on this request again and again; it is given up")
-                )
+                self._dead_letters.give_up_crashing(item)
         for batch in lost:
             for item in batch.items:
                 batch.model.waiting.add(item, item.start)
@@ -297,6 +310,7 @@ class Sidecar:
         for model in self.models.values():
             await self._intake.close(model)
         is_done = await self._settle(None, drain_s)
+        await self._dead_letters.close()
         for timer in (self._keeper, self._timer):
             if timer is not None:
                 timer.cancel()

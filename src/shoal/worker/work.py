@@ -235,6 +235,11 @@ class Work:
         self.prepared_at = now
         self.rows = Rows(sum(run.needs_device for run in prepared))
 
+    def place_of(self, run: int) -> int:
+        """Which of the request's items a run belongs to."""
+        starts = sum(not prepared.continues and not prepared.is_shared for prepared in self.prepared[: run + 1])
+        return self.chunk.first_item + max(0, starts - 1)
+
     @property
     def tokens_by_item(self) -> list[int]:
         """Tokens run for each item."""

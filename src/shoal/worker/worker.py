@@ -59,7 +59,7 @@ class Worker:
         self.measures = Measures(metrics or Metrics())
         self._link = HostLink(f"{settings.runtime} host of {self.id}", self._on_host_exit)
         self.sidecar = Sidecar(
-            queue, self._link, self._threads, settings, queue_settings, self._announce, self.measures
+            queue, self._link, self._threads, settings, queue_settings, self.id, self._announce, self.measures
         )
         self.residency = Residency(Loading(self._link, settings), self.sidecar, settings, self._announce, self.measures)
         self._announcer = Announcer(queue, queue_settings.pool, self.id, self.residency, self.sidecar)

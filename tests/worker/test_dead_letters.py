@@ -1,0 +1,118 @@
+"""What is given up leaves a dead letter, is refused at once should it come again, and harms nobody else."""
+
+import asyncio
+import hashlib
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+from shoal.adapters.base import Prepared
+from shoal.types import Gone, decode_chunk, decode_dead_letter, encode
+from shoal.worker import dead_letters
+from shoal.worker.dead_letters import Poison
+from worker.station import LANE, SPEC, Station, expected, vectors
+
+
+async def letters(one: Station) -> list[Any]:
+    await one.worker.sidecar._dead_letters.close()
+    return [decode_dead_letter(buried.body) for buried in await one.queue.buried("default")]
+
+
+async def test_an_input_that_kills_the_host_leaves_a_letter_without_its_text(station: Any) -> None:
+    one = await station(fake={"a_s": 0.001})
+    items = ["innocent", "fault:crash"]
+    refused, neighbour = await asyncio.gather(one.ask(items, first_item=40, tenant="acme"), one.ask(["neighbour"]))
+    np.testing.assert_array_equal(vectors(neighbour), expected("neighbour"))
+    assert refused.error.param == "input[41]"
+    (letter,) = await letters(one)
+    assert (letter.reason, letter.error, letter.chunk) == ("crashed", refused.error, b"")
+    assert (letter.request_id, letter.num_items, letter.tenant) == (refused.request_id, 2, "acme")
+    assert letter.digest == hashlib.sha256(json.dumps(items).encode()).hexdigest()
+    assert b"innocent" not in encode(letter)
+    assert await one.queue.depth(LANE) == 0
+    assert one.worker.measures.dead_letters.value == 1
+
+
+async def test_a_repeat_is_refused_at_once_and_its_neighbours_are_served(station: Any) -> None:
+    one = await station()
+    await one.ask(["fault:crash"])
+    again, neighbour = await asyncio.gather(one.ask(["x", "fault:crash"]), one.ask(["x"]))
+    assert "a short while ago" in again.error.message
+    np.testing.assert_array_equal(vectors(neighbour), expected("x"))
+    assert one.worker.measures.host_restarts.value == 3
+    assert len(await letters(one)) == 1
+
+
+async def test_the_texts_are_kept_if_the_operator_says_so(station: Any) -> None:
+    one = await station(keep_dead_bodies=True)
+    await one.ask(["fault:crash"])
+    (letter,) = await letters(one)
+    assert decode_chunk(letter.chunk).items == b'["fault:crash"]'
+
+
+async def test_a_chunk_that_was_delivered_too_often_leaves_a_letter(station: Any) -> None:
+    one = await station(max_deliveries=1)
+    leases: asyncio.Queue[Any] = asyncio.Queue()
+    model = next(iter(one.worker.sidecar.models.values()))
+    await one.worker.sidecar._intake.close(model)
+    pull = await one.queue.pull(LANE, leases.put_nowait)
+    pull.grant(1)
+    asked = one.ask_soon(["hello"])
+    lease = await leases.get()
+    await pull.close()
+    lease.nak()
+    model.is_open = True
+    await one.worker.sidecar.open(model)
+    assert "given up after 1 tries" in (await asked).error.message
+    (letter,) = await letters(one)
+    assert (letter.reason, letter.num_deliveries) == ("undelivered", 2)
+    assert await one.queue.depth(LANE) == 0
+
+
+def prepared(*ids: int) -> Prepared:
+    return Prepared(np.array(ids, np.int32))
+
+
+def test_poison_is_known_by_model_and_tokens_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dead_letters, "MAX_REMEMBERED", 2)
+    now = 0.0
+    poison = Poison(lambda: now)
+    assert not poison.knows("m", prepared(1, 2))
+    for ids in ((1, 2), (3,), (4,)):
+        poison.add("m", prepared(*ids))
+    assert [poison.knows("m", prepared(*ids)) for ids in ((1, 2), (3,), (4,), (5,))] == [False, True, True, False]
+    assert not poison.knows("another", prepared(3))
+    now = dead_letters.REMEMBERED_S
+    assert not poison.knows("m", prepared(3))
+
+
+async def test_work_of_a_caller_who_left_is_dropped_where_it_waits(station: Any) -> None:
+    one = await station(fake={"a_s": 0.2})
+    running = one.ask_soon(["running"])
+    await one.launched.wait()
+    model, pulled = one.worker.sidecar.models[SPEC.id], asyncio.Event()
+    add = model.waiting.add
+    model.waiting.add = lambda item, start: (add(item, start), len(model.waiting) < 2 or pulled.set())
+    left, patient = one.ask_soon(["left"], request_id="left"), one.ask_soon(["patient"])
+    await pulled.wait()
+    one.queue.send("gone.default", encode(Gone(("left", "another"))))
+    assert (await running).error is None
+    assert (await patient).error is None
+    assert not left.done()
+    assert one.worker.sidecar.num_items == 2
+    assert one.worker.measures.abandoned_held.value == 1
+    assert await one.queue.depth(LANE) == 0
+    left.cancel()
+
+
+async def test_work_of_a_caller_who_left_before_it_came_is_dropped_at_the_pull(station: Any) -> None:
+    one = await station()
+    one.queue.send("gone.default", encode(Gone(("left",))))
+    left = one.ask_soon(["left"], request_id="left")
+    np.testing.assert_array_equal(vectors(await one.ask(["hello"])), expected("hello"))
+    assert one.worker.measures.abandoned_at_pull.value == 1
+    assert one.worker.sidecar.num_items == 1
+    assert await one.queue.depth(LANE) == 0
+    left.cancel()
