@@ -9,6 +9,8 @@ from shoal.settings import parse_size
 
 __all__ = ["budget_bytes", "free_bytes"]
 
+CONTROL_GROUP = Path("/sys/fs/cgroup")
+
 MACHINE_SHARE = 0.8
 """Of the machine's free memory: batches, tokenizers and the system's file cache need some."""
 
@@ -31,8 +33,10 @@ def budget_bytes(setting: str, device_bytes: int | None = None) -> int:
 def free_bytes() -> int:
     """Bytes that could be taken without swapping: the machine's, or what the control group still allows if less."""
     free = _available_bytes()
-    limit, used = (_number(Path("/sys/fs/cgroup") / name) for name in ("memory.max", "memory.current"))
-    return free if limit is None or used is None else max(0, min(free, limit - used))
+    limit, used = (_number(CONTROL_GROUP / name) for name in ("memory.max", "memory.current"))
+    if limit is None or used is None:
+        return free
+    return max(0, min(free, limit - used + _file_cache_bytes()))
 
 
 def _available_bytes() -> int:
@@ -41,6 +45,15 @@ def _available_bytes() -> int:
     except OSError:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
+
+
+def _file_cache_bytes() -> int:
+    """Pages of files that a control group counts as used, and that would go before anything else."""
+    try:
+        lines = (CONTROL_GROUP / "memory.stat").read_text().splitlines()
+    except OSError:
+        return 0
+    return sum(int(line.split()[1]) for line in lines if line.startswith("inactive_file "))
 
 
 def _number(path: Path) -> int | None:

@@ -72,8 +72,8 @@ class Residency:
         self._host_is_up = asyncio.Event()
         self._host_is_up.set()
         self._num_deaths: dict[str, int] = {}
-        self.room = Room(budget_bytes(settings.memory_budget), self._residents, self._evict)
-        self._is_budget_automatic = not parse_size(settings.memory_budget)
+        is_strict = parse_size(settings.memory_budget) > 0
+        self.room = Room(budget_bytes(settings.memory_budget), is_strict, self._residents, self._evict)
 
     @property
     def cards(self) -> tuple[ModelCard, ...]:
@@ -122,7 +122,7 @@ class Residency:
         is_ready = model_id in self._sidecar.models and model_id not in self._leaving
         if model_id not in self._sources or is_ready or model_id in self._coming or model_id in self._failures:
             return False
-        return self._size(model_id) <= self.room.most_bytes
+        return self.room.may_ever_hold(self._size(model_id))
 
     def bid(self, model_id: str) -> int:
         """Bytes that would stay free with this model and all that wait for room; below zero, what had to be evicted."""
@@ -210,7 +210,7 @@ class Residency:
     async def _load_once(self, spec: ModelSpec, may_evict: bool) -> Model:
         async with self.room.line:
             estimate = await self._loading.estimate(spec)
-            if self._is_budget_automatic and estimate.device_bytes is not None:
+            if not self.room.is_strict and estimate.device_bytes is not None:
                 self.room.budget_bytes = budget_bytes("", estimate.device_bytes)
             guess = estimate.weights_bytes + estimate.activation_bytes
             await self.room.take(spec.id, self._sizes.get(spec.id, guess), may_evict=may_evict)

@@ -31,6 +31,8 @@ class Room:
 
     Attributes:
         budget_bytes: what may be held in all.
+        is_strict: whether somebody chose the budget. Else it is a guess, as a model's size is, and stops no model that
+            would have the memory to itself.
         held: bytes by model, of those that load, serve or leave.
         line: held by who takes room. First come, first served: a large model is not passed by small ones for ever.
     """
@@ -38,10 +40,12 @@ class Room:
     def __init__(
         self,
         budget_bytes: int,
+        is_strict: bool,
         residents: Callable[[], Sequence[Resident]],
         evict: Callable[[str], Awaitable[None]],
     ) -> None:
         self.budget_bytes = budget_bytes
+        self.is_strict = is_strict
         self.held: dict[str, int] = {}
         self.line = asyncio.Lock()
         self._residents = residents
@@ -51,6 +55,10 @@ class Room:
     @property
     def used_bytes(self) -> int:
         return sum(self.held.values())
+
+    def may_ever_hold(self, num_bytes: int) -> bool:
+        """Whether a model of this size would fit if all that may leave had left."""
+        return self._counted(num_bytes) <= self.most_bytes
 
     @property
     def most_bytes(self) -> int:
@@ -64,6 +72,7 @@ class Room:
             ModelRefused: it would not fit if all others had left.
             NoRoom: it does not fit now, and nobody may be evicted.
         """
+        num_bytes = self._counted(num_bytes)
         self._check(model, num_bytes)
         while (missing := self.used_bytes + num_bytes - self.budget_bytes) > 0:
             if not may_evict:
@@ -78,7 +87,7 @@ class Room:
         Raises:
             ModelRefused: it does not fit even if all others have left.
         """
-        self.held[model] = num_bytes
+        num_bytes = self.held[model] = self._counted(num_bytes)
         missing = self.used_bytes - self.budget_bytes
         if missing > 0:
             self._check(model, num_bytes)
@@ -107,6 +116,11 @@ class Room:
             await asyncio.wait_for(self._changed.wait(), min(LOOK_AGAIN_S, max(0.01, choice.again_at - loop.time())))
         except TimeoutError:
             return
+
+    def _counted(self, num_bytes: int) -> int:
+        if self.is_strict or self.most_bytes < self.budget_bytes:
+            return num_bytes
+        return min(num_bytes, self.budget_bytes)
 
     def _check(self, model: str, num_bytes: int) -> None:
         if num_bytes > self.most_bytes:
