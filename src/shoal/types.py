@@ -379,6 +379,7 @@ class LoadedModel(msgspec.Struct, frozen=True, omit_defaults=True):
     """A model's state in one worker: `state`, and once ready the measured cost model S(tokens) = a + c * tokens.
 
     `loading` is also one that waits for room in the worker's memory; `bytes_in_use` is what its weights take there.
+    `version` is that of the runtime's library, `drift` how much longer a batch takes than `profile` says, as a share.
     """
 
     id: str
@@ -394,6 +395,7 @@ class LoadedModel(msgspec.Struct, frozen=True, omit_defaults=True):
     error: ErrorBody | None = None
     bytes_in_use: int = 0
     version: str = ""
+    drift: float = 0.0
 
 
 class WorkerStatus(msgspec.Struct, frozen=True, omit_defaults=True):

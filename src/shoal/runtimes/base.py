@@ -77,11 +77,14 @@ class Footprint(msgspec.Struct, frozen=True):
         weights_bytes: the weights, in the number format that they would have on the device.
         activation_bytes: what a batch needs besides.
         device_bytes: all memory of the device; None where that is the machine's own memory.
+        device, version: on what it would run: as `SessionFacts` names them.
     """
 
     weights_bytes: int
     activation_bytes: int = 0
     device_bytes: int | None = None
+    device: str = ""
+    version: str = ""
 
 
 class SessionFacts(msgspec.Struct, frozen=True):

@@ -106,7 +106,8 @@ class FakeRuntime:
     def footprint(self, spec: ModelSpec, options: RuntimeOptions) -> Footprint:
         """See `base.Runtime.footprint`."""
         knobs = _knobs(options.extra)
-        return Footprint(int(knobs["bytes"] if knobs["estimated_bytes"] < 0 else knobs["estimated_bytes"]))
+        estimate = int(knobs["bytes"] if knobs["estimated_bytes"] < 0 else knobs["estimated_bytes"])
+        return Footprint(estimate, device="fake", version="1")
 
     def load(self, spec: ModelSpec, options: RuntimeOptions) -> FakeSession:
         """See `base.Runtime.load`; a bfloat16 device it is not."""

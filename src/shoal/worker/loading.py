@@ -8,16 +8,15 @@ from __future__ import annotations
 import asyncio
 import time
 
-import msgspec
-
 from shoal.adapters import open_adapter
 from shoal.adapters.base import Adapter
 from shoal.catalog.spec import ModelSpec
-from shoal.runtimes.base import Footprint, RuntimeOptions, SessionFacts
+from shoal.runtimes.base import Footprint, SessionFacts
 from shoal.runtimes.link import HostLink
 from shoal.settings import WorkerSettings
 from shoal.types import EmbedOptions
 from shoal.worker.cost import CostModel, measure
+from shoal.worker.tuned import Choice, choose, drift, runtime_options
 from shoal.worker.work import Model
 
 __all__ = ["Loading"]
@@ -38,13 +37,18 @@ class Loading:
     def __init__(self, link: HostLink, settings: WorkerSettings) -> None:
         self._link = link
         self._settings = settings
-        self._options = _runtime_options(settings)
+        runtime_options(settings)  # wrong ones are told at the start
+        self._choices: dict[str, Choice] = {}
         self._one_at_a_time = asyncio.Lock()
         self._costs: dict[str, tuple[CostModel, int]] = {}
 
     async def estimate(self, spec: ModelSpec) -> Footprint:
-        """What memory a model would take."""
-        return await self._link.estimate(spec, self._settings.runtime, self._options)
+        """What memory a model would take; with what it is loaded is chosen here, too."""
+        found = await self._link.estimate(spec, self._settings.runtime, runtime_options(self._settings))
+        choice = self._choices[spec.id] = choose(self._settings, spec, found)
+        if choice.match is None:
+            return found
+        return await self._link.estimate(spec, self._settings.runtime, choice.options)
 
     async def load(self, spec: ModelSpec, measuring_s: float) -> Model:
         """Load a model and measure its costs for so many seconds, unless they are known from an earlier time.
@@ -64,15 +68,16 @@ class Loading:
             if spec.id not in self._costs:
                 self._costs[spec.id] = await self._measure(spec, adapter, measuring_s)
             cost, max_tokens = self._costs[spec.id]
-            objective_s = self._settings.latency_objective_ms / 1000
-            load_s = time.monotonic() - started
-            model = Model(spec, adapter, facts, cost, objective_s, max_tokens, self._settings.max_batch_items, load_s)
+            choice = self._choices[spec.id]
+            load_s, max_items = time.monotonic() - started, self._settings.max_batch_items
+            model = Model(spec, adapter, facts, cost, choice.objective_s, max_tokens, max_items, load_s)
+            model.profile, model.drift = choice.profile, drift(choice, cost)
             model.reload_s = reload_s
             return model
 
     async def load_session(self, spec: ModelSpec) -> SessionFacts:
         """Load the weights alone."""
-        loaded = self._link.load(spec.id, spec, self._settings.runtime, self._options)
+        loaded = self._link.load(spec.id, spec, self._settings.runtime, self._choices[spec.id].options)
         try:
             return await asyncio.wait_for(loaded, LOAD_LIMIT_S)
         except TimeoutError:
@@ -100,18 +105,3 @@ class Loading:
             return sum(item.cost for item in items), seconds
 
         return await measure(run, self._settings.max_batch_tokens, limit_s)
-
-
-def _runtime_options(settings: WorkerSettings) -> RuntimeOptions:
-    """What each load is given.
-
-    Raises:
-        ValueError: `runtime_options` is not a JSON object.
-    """
-    try:
-        extra = msgspec.json.decode(settings.runtime_options or "{}", type=dict)
-    except msgspec.MsgspecError as error:
-        raise ValueError(
-            f"runtime_options is {settings.runtime_options!r}; it must be a JSON object: {error}"
-        ) from None
-    return RuntimeOptions(settings.precision, settings.threads, extra)

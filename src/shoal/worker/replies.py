@@ -148,6 +148,7 @@ class Replies:
             ],
             num_tokens=work.tokens_by_item,
             truncated=work.truncated_by_item,
+            profile=work.model.profile,
             times=StageTimes(
                 queue_s=work.queue_s,
                 tokenize_s=work.prepared_at - work.received_at,

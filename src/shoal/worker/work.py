@@ -47,6 +47,7 @@ class Model:
             first leaves out the lane `bulk`, whose chunks are about a quantum each.
         is_open: whether it still takes chunks.
         load_s, reload_s: seconds that loading took, and would take again with its costs known.
+        profile, drift: the tuned profile that it was loaded with, and how far its costs are from what that says.
         ready_at: since when it serves.
         used_at: when its last chunk came.
     """
@@ -71,6 +72,7 @@ class Model:
         self._objective_s = objective_s
         self.quantum_tokens = self._quantum()
         self.load_s = self.reload_s = load_s
+        self.profile, self.drift = "", 0.0
         self.waiting: Waiting[WorkItem] = Waiting()
         self.pulls: dict[Priority, Pull] = {}
         self.held_in: dict[Priority, int] = dict.fromkeys(get_args(Priority), 0)
@@ -134,6 +136,8 @@ class Model:
             precision=self.facts.precision,
             bytes_in_use=self.facts.bytes_in_use,
             version=self.facts.version,
+            profile=self.profile,
+            drift=self.drift,
         )
 
     def expected_s(self, num_tokens: int) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import openvino as ov
 
 from shoal.catalog.spec import ModelSpec
@@ -26,10 +27,12 @@ class OpenVINORuntime:
 
     def __init__(self) -> None:
         self._openvino = ov.Core()
+        self._device = self._openvino.get_property("CPU", "FULL_DEVICE_NAME").strip()
 
     def footprint(self, spec: ModelSpec, options: RuntimeOptions) -> Footprint:
         """See `base.Runtime.footprint`."""
-        return footprint(spec, _NUMBER_BYTES[self._precision(options.precision)])
+        found = footprint(spec, _NUMBER_BYTES[self._precision(options.precision)])
+        return msgspec.structs.replace(found, device=self._device, version=ov.get_version())
 
     def load(self, spec: ModelSpec, options: RuntimeOptions) -> OpenVINOSession:
         """See `base.Runtime.load`; its `extra` options are `options.Choices`."""
@@ -42,7 +45,7 @@ class OpenVINORuntime:
         facts = SessionFacts(
             runtime=self.name,
             version=ov.get_version(),
-            device=self._openvino.get_property("CPU", "FULL_DEVICE_NAME").strip(),
+            device=self._device,
             precision=_native(precision, compiled.get_property("INFERENCE_PRECISION_HINT")),
             bytes_in_use=graph.weight_bytes - saved_bytes,
             outputs=tuple(output.get_any_name() for output in compiled.outputs),

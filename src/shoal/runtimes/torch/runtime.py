@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
 import torch
 
 from shoal.catalog.spec import ModelSpec, Pooling, Sparse
@@ -38,7 +39,8 @@ class TorchRuntime:
         device = choose_device(read_choices(options).device)
         number_bytes = choose_dtype(options.precision, device).itemsize
         total = torch.cuda.get_device_properties(device).total_memory if device.type == "cuda" else None
-        return footprint(spec, number_bytes, total)
+        found = footprint(spec, number_bytes, total)
+        return msgspec.structs.replace(found, device=_device_name(device), version=str(torch.__version__))
 
     def load(self, spec: ModelSpec, options: RuntimeOptions) -> TorchSession:
         """See `base.Runtime.load`; `options.extra` as `options.Choices`.
@@ -81,7 +83,7 @@ class TorchRuntime:
             facts=SessionFacts(
                 runtime=self.name,
                 version=str(torch.__version__),
-                device=torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU",
+                device=_device_name(device),
                 precision=str(dtype).removeprefix("torch."),
                 bytes_in_use=_bytes(encoder.model),
                 outputs=tuple(head.name for head in heads),
@@ -116,3 +118,7 @@ def _graphs(encoder: Encoder, heads: Sequence[Head], max_tokens: int) -> Graphs 
 def _bytes(model: Any) -> int:
     tensors = {tensor.data_ptr(): tensor for tensor in (*model.parameters(), *model.buffers())}
     return sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
+
+
+def _device_name(device: torch.device) -> str:
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"
