@@ -6,7 +6,7 @@ import pytest
 from shoal.adapters.base import Prepared
 from shoal.types import Chunk, EmbedOptions, Render
 from shoal.worker.cost import CostModel
-from shoal.worker.flight import LEAD_S, Flight
+from shoal.worker.flight import FULL_LEAD_S, FULL_LEAD_SHARE, LEAD_S, Flight
 from shoal.worker.work import Batch, Work, WorkItem
 from worker.station import SPEC
 from worker.test_work import model
@@ -34,6 +34,18 @@ def test_batches_run_one_after_another_and_the_lead_is_shortly_before_the_end() 
     assert flight.ends_at == pytest.approx(100.07)
     assert first not in flight
     assert second in flight
+
+
+def test_a_full_batch_follows_in_the_last_quarter_of_a_long_one_and_at_once_on_a_short_one() -> None:
+    flight = Flight()
+    flight.add(batch(9_000), now=0.0)
+    assert flight.full_lead_starts_at == pytest.approx((1 - FULL_LEAD_SHARE) * 0.1)
+    short = Flight()
+    MODEL.pace, pace = 0.4, MODEL.pace
+    short.add(batch(10), now=0.0)
+    MODEL.pace = pace
+    assert short.full_lead_starts_at == pytest.approx(short.ends_at - FULL_LEAD_S)
+    assert short.full_lead_starts_at < 0.0
 
 
 def test_a_short_batch_has_a_lead_of_half_its_time() -> None:

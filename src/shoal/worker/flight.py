@@ -13,6 +13,10 @@ MAX_BATCHES = 2
 LEAD_S = 0.002
 """So long before the running batch should end, or half of its time if that is less, a partial one may follow it."""
 
+FULL_LEAD_S = 0.005
+FULL_LEAD_SHARE = 0.25
+"""So long before, or this part of its time if that is more, a full one may: until then what is more urgent may come."""
+
 
 class Flight:
     """Batches in the order in which the device runs them.
@@ -20,12 +24,14 @@ class Flight:
     Attributes:
         ends_at: when the device should be idle.
         lead_starts_at: from when on a partial batch may be sent ahead.
+        full_lead_starts_at: from when on a full one may.
     """
 
     def __init__(self) -> None:
         self._batches: list[Batch] = []
         self.ends_at = 0.0
         self.lead_starts_at = 0.0
+        self.full_lead_starts_at = 0.0
 
     def __contains__(self, batch: Batch) -> bool:
         return batch in self._batches
@@ -57,3 +63,4 @@ class Flight:
         self.ends_at = ends_at
         running_s = self._batches[0].expected_s if self._batches else 0.0
         self.lead_starts_at = ends_at - min(LEAD_S, running_s / 2)
+        self.full_lead_starts_at = ends_at - max(FULL_LEAD_S, FULL_LEAD_SHARE * running_s)

@@ -3,8 +3,8 @@
 `admit` receives, `pump` schedules and runs, `_landed` replies; they are the worker's core loop, driven by events.
 
 - An idle device gets whatever waits at once.
-- At most one batch is sent ahead of the one that runs, so that the device never waits for us: a full one at any time, a
-  partial one only when the running batch is about to end, as it may still grow until then.
+- At most one batch is sent ahead of the one that runs, so that the device never waits for us: a full one in the last
+  quarter of the running batch, a partial one only when that is about to end, as it may still grow until then.
 - Of several models, the one whose first item has the oldest virtual start goes next.
 
 What goes into a batch is the batcher's decision, what is taken from the queue the intake's.
@@ -48,7 +48,10 @@ MEMORY_RETRY_S = 60.0
 MAX_CRASHES = 3
 """In company, then alone, then alone once more: one who kills the host twice must not cost an innocent request."""
 
-HEAD_START: dict[Priority, float] = {"interactive": 1.0, "default": 0.0, "bulk": -2.0}
+TIMER_S = 0.001
+"""A timer may come so much early."""
+
+HEAD_START: dict[Priority, float] = {"interactive": 2.0, "default": 0.0, "bulk": -2.0}
 """Latency objectives by which a lane's items count as older, or younger, than they are. Age counts from their arrival
 here, not from when they were published: else the rest of a long request would pass for older than all short ones."""
 
@@ -155,8 +158,7 @@ class Sidecar:
         model = min(self.models.values(), key=lambda model: model.waiting.head, default=None)
         if model is None or not model.waiting:
             return None
-        if self._flight and not self._is_full(model) and self._loop.time() < self._flight.lead_starts_at:
-            self._wake_at_lead()
+        if self._flight and not self._may_lead(model):
             return None
         picked = model.waiting.take(self._loop.time(), model.quantum_tokens, model.max_items)
         for item in picked.expired:
@@ -166,12 +168,19 @@ class Sidecar:
     def _is_full(self, model: Model) -> bool:
         return model.waiting.tokens >= model.quantum_tokens or len(model.waiting) >= model.max_items
 
-    def _wake_at_lead(self) -> None:
-        if self._timer is None:
-            self._timer = self._loop.call_at(self._flight.lead_starts_at, self._start_lead)
+    def _may_lead(self, model: Model) -> bool:
+        """Whether a batch may be sent ahead of the end of the running one now; if not, wake up when it may."""
+        flight = self._flight
+        starts_at = flight.full_lead_starts_at if self._is_full(model) else flight.lead_starts_at
+        if self._loop.time() > starts_at - TIMER_S:
+            return True
+        if self._timer is None or self._timer.when() > starts_at:
+            self._forget_lead()
+            self._timer = self._loop.call_at(starts_at, self._start_lead)
+        return False
 
     def _start_lead(self) -> None:
-        self._flight.lead_starts_at = self._loop.time()  # a timer may come a little early
+        self._timer = None
         self.pump()
 
     def _forget_lead(self) -> None:
