@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from shoal.queue.names import address_subject, consumer_name, lane_subject, stream_name, token
+from shoal.queue.names import address_subject, consumer_name, lane_subject, message_id, stream_name, token
 from shoal.types import Lane
 
 
@@ -28,6 +28,15 @@ def test_a_token_is_one_short_legal_word(text: str) -> None:
 @example("x" * 130, token("x" * 130))
 def test_different_strings_have_different_tokens(left: str, right: str) -> None:
     assert (token(left) == token(right)) == (left == right)
+
+
+@given(st.text(max_size=30) | st.from_regex(r"[a-c.:]{0,5}", fullmatch=True), st.text(max_size=30))
+@example("r-1f.0", "r-1f=2E0")
+@example("a\nNats-Expected-Stream: b", "")
+@example("x" * 300, "x" * 301)
+def test_different_ids_have_different_headers_of_one_line(left: str, right: str) -> None:
+    assert re.fullmatch(r"[A-Za-z0-9_.:=-]{1,200}", message_id(left))
+    assert (message_id(left) == message_id(right)) == (left == right)
 
 
 @pytest.mark.parametrize(

@@ -53,6 +53,22 @@ class _Sink:
             _log.exception("What a message on %s should do raised.", message.subject)
 
 
+class _Answer:
+    """What `tell` leaves in the place of a future: it calls back at once, with the answer or None for none."""
+
+    def __init__(self, on_answer: Callable[[Msg | None], None]) -> None:
+        self._on_answer = on_answer
+
+    def done(self) -> bool:
+        return False
+
+    def set_result(self, message: Msg) -> None:
+        self._on_answer(message)
+
+    def set_exception(self, error: Exception) -> None:
+        self._on_answer(None)
+
+
 class Subscription:
     """Messages to a subject, on this client and on those that follow it."""
 
@@ -119,7 +135,7 @@ class Connection:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._inbox = self._client.new_inbox() + "."
         self._counter = itertools.count()
-        self._requests: dict[str, tuple[asyncio.Future[Msg], float]] = {}
+        self._requests: dict[str, tuple[asyncio.Future[Msg] | _Answer, float]] = {}
         self.subscriptions: set[Subscription] = {Subscription(self, self._inbox + "*", self._answered)}
 
     async def open(self, timeout_s: float) -> None:
@@ -210,6 +226,23 @@ class Connection:
         future: asyncio.Future[Msg] = self._loop.create_future()
         self._requests[key] = (future, self._loop.time() + timeout_s)
         return future
+
+    def tell(
+        self,
+        subject: str,
+        body: bytes,
+        timeout_s: float,
+        headers: dict[str, str],
+        on_answer: Callable[[Msg | None], None],
+    ) -> None:
+        """As `ask`, at less cost: calls back with the answer, or with None if there is none. It must not raise.
+
+        Raises:
+            ConnectionLost: the connection is down.
+        """
+        key = str(next(self._counter))
+        self.send(subject, body, self._inbox + key, headers)
+        self._requests[key] = (_Answer(on_answer), self._loop.time() + timeout_s)
 
     async def subscribe(self, subject: str, on_message: Callable[[Msg], None], timeout_s: float) -> Subscription:
         """Hear a subject from now on, and again after the connection was lost."""

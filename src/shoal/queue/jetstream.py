@@ -23,11 +23,12 @@ import msgspec
 from nats.aio.msg import Msg
 
 from shoal.errors import InternalError, NotReady, Overloaded, ShoalError, TooLarge
+from shoal.queue import names
 from shoal.queue.base import Address
 from shoal.queue.connection import Connection, ConnectionLost, Subscription
 from shoal.queue.dead import Buried
 from shoal.queue.jetstream_dead import DeadStream
-from shoal.queue.names import address_subject, consumer_name, lane_subject, pool_subjects, stream_name, token
+from shoal.queue.names import address_subject, consumer_name, lane_subject, pool_subjects, stream_name
 from shoal.queue.pull import JetStreamLease, JetStreamPull
 from shoal.settings import QueueSettings
 from shoal.types import Lane
@@ -120,7 +121,7 @@ class JetStreamQueue:
             raise self._too_large(body)
         deadline = self._loop.time() + self._options.publish_timeout_s
         subject = lane_subject(lane)
-        headers = {"Nats-Msg-Id": token(message_id)}
+        headers = {"Nats-Msg-Id": names.message_id(message_id)}
         async with self._window:
             while True:
                 left_s = deadline - self._loop.time()
@@ -137,20 +138,18 @@ class JetStreamQueue:
                     raise self._not_ready() from None
 
     def post(self, lane: Lane, message_id: str, body: bytes, on_failure: Callable[[Exception], None]) -> None:
-        def answered(future: asyncio.Future[Msg]) -> None:
-            if future.cancelled() or future.exception() is not None or not _is_stored(future.result()):
+        def answered(answer: Msg | None) -> None:
+            if answer is None or not _is_stored(answer):
                 self._publish_later(lane, message_id, body, on_failure)
 
         if len(body) > self.max_message_bytes:
             on_failure(self._too_large(body))
             return
         try:
-            headers = {"Nats-Msg-Id": token(message_id)}
-            answer = self._connection.ask(lane_subject(lane), body, self._options.publish_timeout_s, headers)
+            headers = {"Nats-Msg-Id": names.message_id(message_id)}
+            self._connection.tell(lane_subject(lane), body, self._options.publish_timeout_s, headers, answered)
         except ConnectionLost:
             self._publish_later(lane, message_id, body, on_failure)
-        else:
-            answer.add_done_callback(answered)
 
     async def pull(self, lane: Lane, on_lease: Callable[[JetStreamLease], None]) -> JetStreamPull:
         async def ensure_consumer() -> str:

@@ -21,12 +21,14 @@ __all__ = [
     "dead_stream_name",
     "dead_subject",
     "lane_subject",
+    "message_id",
     "pool_subjects",
     "stream_name",
     "token",
 ]
 
 _MAX_TOKEN = 120
+_is_plain_id = re.compile(r"[A-Za-z0-9_.:-]{1,200}").fullmatch
 _is_plain = re.compile(r"[A-Za-z0-9_-]+").fullmatch
 
 
@@ -40,6 +42,11 @@ def token(text: str) -> str:
     if len(word) <= _MAX_TOKEN:
         return word
     return f"{word[:40]}=={hashlib.sha256(raw).hexdigest()}"
+
+
+def message_id(text: str) -> str:
+    """A header's value that stands for `text`: as `token`, but the dots and colons of our own ids may stay."""
+    return text if _is_plain_id(text) else token(text)
 
 
 def stream_name(pool: str) -> str:
