@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 import torch
@@ -11,6 +12,7 @@ from tests.runtimes.runtime_models import MAX_LENGTH, build, cosines, features, 
 
 from shoal.catalog.spec import Dense, Module, Normalize, Pooling
 from shoal.runtimes.base import RuntimeOptions
+from shoal.runtimes.openvino.graph import build_graph
 from shoal.runtimes.openvino.runtime import OpenVINORuntime
 
 FLOAT32 = RuntimeOptions(precision="float32")
@@ -41,6 +43,16 @@ def check(
 @pytest.mark.parametrize("family", ["bert", "roberta", "xlm-roberta", "distilbert", "mpnet"])
 def test_family_equals_the_reference(tmp_path: Path, runtime: OpenVINORuntime, family: str) -> None:
     check(tmp_path, runtime, family)
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta", "distilbert", "mpnet"])
+def test_the_last_layer_computes_only_what_is_pooled(tmp_path: Path, runtime: OpenVINORuntime, family: str) -> None:
+    first = (Pooling(("cls",)), Normalize())
+    check(tmp_path, runtime, family, first)
+    spec = build(tmp_path, family, first).spec
+    assert "firsts" in build_graph(spec).input_names
+    for others in (PLAIN, (Pooling(("cls", "mean")),), (Pooling(("cls",), include_prompt=False),)):
+        assert "firsts" not in build_graph(msgspec.structs.replace(spec, modules=others)).input_names
 
 
 @pytest.mark.parametrize("name", ["gelu_new", "relu", "silu", "gelu_pytorch_tanh", "quick_gelu", "tanh"])

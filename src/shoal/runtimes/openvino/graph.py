@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import openvino as ov
 
-from shoal.catalog.spec import ModelSpec, Sparse, TokenWeights
+from shoal.catalog.spec import ModelSpec, Pooling, Sparse, TokenWeights
 from shoal.errors import ModelRefused
 from shoal.runtimes.openvino.heads import classify, vocabulary_logits
 from shoal.runtimes.openvino.inputs import Inputs
@@ -115,7 +115,7 @@ def build_graph(spec: ModelSpec) -> Graph:
         )
     weights = open_weights(spec.weights)
     hides_tokens = spec.multivector is not None and spec.multivector.hides_expansion
-    inputs = Inputs(spec.tokenization.max_length, hides_tokens=hides_tokens)
+    inputs = Inputs(spec.tokenization.max_length, hides_tokens=hides_tokens, pools_firsts=_pools_firsts(spec))
     encoder_weights = weights.under(spec.weights_prefix)
     try:
         states = _encoder(family)(spec.config, encoder_weights, inputs)
@@ -130,6 +130,14 @@ def build_graph(spec: ModelSpec) -> Graph:
         output.output(0).set_names({name})
     model = ov.Model(list(outputs.values()), list(inputs.parameters.values()), spec.family)
     return Graph(model, tuple(inputs.parameters), inputs.padding_id, weights.num_bytes)
+
+
+def _pools_firsts(spec: ModelSpec) -> bool:
+    """Whether each output is made of the state of a text's first token alone."""
+    firsts = Pooling(("cls",))
+    pools_dense = not spec.modules or spec.modules[0] == firsts
+    pools_labels = spec.classifier is None or spec.classifier.pooling == "cls"
+    return pools_dense and pools_labels and spec.sparse is None and spec.multivector is None
 
 
 def _outputs(spec: ModelSpec, states: Node, hidden: int, weights: Weights, inputs: Inputs) -> dict[str, Node]:

@@ -21,14 +21,18 @@ class Inputs:
     Attributes:
         max_length: tokens of the longest text that may come.
         hides_tokens: whether some tokens are looked at by none (see `Features.num_keys`).
+        pools_firsts: whether of the last layer's states only each text's first is asked for.
         parameters: those asked for, by name.
         padding_id: set by `positions`: the id that positions skip; None = they count every token.
         blind: reaches of masks in which a token may see nothing, and for which nobody asked `sees`.
+        is_narrow: set by `askers`: token states are [rows, slots, hidden], each text's first only.
     """
 
-    def __init__(self, max_length: int, *, hides_tokens: bool = False) -> None:
+    def __init__(self, max_length: int, *, hides_tokens: bool = False, pools_firsts: bool = False) -> None:
         self.max_length = max_length
         self.hides_tokens = hides_tokens
+        self.pools_firsts = pools_firsts
+        self.is_narrow = False
         self.parameters: dict[str, Node] = {}
         self.padding_id: int | None = None
         self.blind: set[int] = set()
@@ -107,6 +111,22 @@ class Inputs:
             self.blind.add(reach)
             looks = ops.logical_or(looks, ops.logical_not(_any(looks)))
         return ops.unsqueeze(ops.select(looks, zero, minus_infinity), constant(1, np.int64))
+
+    def askers(self, states: Node, mask: Node, *, is_last: bool) -> tuple[Node | None, Node]:
+        """Of a layer's tokens those whose states are asked for, None = all of them; and their part of the mask.
+
+        In the last layer that may be each text's first token: its queries, and all that follows, are few then.
+
+        Args:
+            states: [rows, width, hidden].
+            mask: [rows, 1 or num_heads, width, width].
+            is_last: whether it is the last layer.
+        """
+        if not (is_last and self.pools_firsts):
+            return None, mask
+        self.is_narrow = True
+        firsts = self._parameter("firsts")
+        return ops.gather(states, firsts, constant(1), 1), ops.gather(mask, firsts, constant(2), 1)
 
     def sees(self, *, reach: int | None) -> Node | None:
         """float32 [rows, width, 1]: 1 for tokens that look at any, 0 for others; None if all do."""

@@ -32,6 +32,8 @@ __all__ = [
     "self_attention",
 ]
 
+Floats = npt.NDArray[np.float32]
+
 Node = Any
 """An openvino node or output; the library has no types."""
 
@@ -69,10 +71,15 @@ def embedding(ids: Node, weights: Weights, name: str, num_rows: int, size: int) 
     return ops.gather(constant(weights.take(f"{name}.weight", (num_rows, size))), ids, constant(0))
 
 
-def self_attention(x: Node, weights: Weights, names: Sequence[str], mask: Node, hidden: int, num_heads: int) -> Node:
+def self_attention(
+    x: Node, weights: Weights, names: Sequence[str], mask: Node, hidden: int, num_heads: int, askers: Node | None = None
+) -> Node:
     """Attention of `x` [rows, width, hidden] on itself; `names` are the linear layers of query, key and value.
 
     The three are one matrix multiplication, and the scale of the scores is folded into the query's weights.
+
+    Args:
+        askers: [rows, slots, hidden], those tokens of `x` whose attention is wanted, None = all; `mask` is theirs.
     """
     if hidden % num_heads:
         raise ModelRefused(f"config.json: {num_heads} attention heads do not divide a width of {hidden}.")
@@ -82,10 +89,19 @@ def self_attention(x: Node, weights: Weights, names: Sequence[str], mask: Node, 
         weights.take(f"{name}.weight", (hidden, hidden)) * scale for name, scale in zip(names, scales, strict=True)
     ]
     offsets = [weights.take(f"{name}.bias", (hidden,)) * scale for name, scale in zip(names, scales, strict=True)]
+    if askers is None:
+        query, key, value = _linear_parts(x, matrices, offsets)
+    else:
+        (query,) = _linear_parts(askers, matrices[:1], offsets[:1])
+        key, value = _linear_parts(x, matrices[1:], offsets[1:])
+    return attention(query, key, value, mask, num_heads, head_size)
+
+
+def _linear_parts(x: Node, matrices: Sequence[Floats], offsets: Sequence[Floats]) -> list[Node]:
+    """Several linear layers over the same states, as one matrix multiplication."""
     y = ops.matmul(x, constant(np.concatenate(matrices)), False, True)
     y = ops.add(y, constant(np.concatenate(offsets)))
-    query, key, value = ops.split(y, constant(2, np.int64), 3).outputs()
-    return attention(query, key, value, mask, num_heads, head_size)
+    return [y] if len(matrices) == 1 else list(ops.split(y, constant(2, np.int64), len(matrices)).outputs())
 
 
 def attention(query: Node, key: Node, value: Node, mask: Node, num_heads: int, head_size: int) -> Node:

@@ -55,6 +55,8 @@ def transform(x: Node, size: int, modules: Sequence[Module], directory: str) -> 
 
 def pool(states: Node, pooling: Pooling, inputs: Inputs) -> Node:
     """The modes of `pooling`, concatenated in their order."""
+    if inputs.is_narrow:
+        return states
     texts = _Texts(states, pooling, inputs)
     pooled = [_MODES[mode](texts) for mode in pooling.modes]
     return ops.concat(pooled, -1) if len(pooled) > 1 else pooled[0]

@@ -148,12 +148,19 @@ def fill(features: Features, rows: Rows, names: tuple[str, ...], padding_id: int
     def positions() -> Ints:
         return spread(index if padding_id is None else _counted(features.token_ids[source], lengths, padding_id))
 
+    def first_places() -> Ints:
+        # As many columns as the fullest row wants, rounded up to a power of two: few shapes.
+        table = np.zeros((rows.num_rows, 1 << int(rows.slots.max()).bit_length()), np.int32)
+        table[rows.rows, rows.slots] = rows.starts
+        return table
+
     makers: dict[str, Callable[[], Ints]] = {
         "token_ids": lambda: spread(features.token_ids[source]),
         "token_type_ids": lambda: spread(0 if features.token_type_ids is None else features.token_type_ids[source]),
         "segments": lambda: spread(segments, -1),
         "pooled_segments": pooled_segments,
         "key_segments": key_segments,
+        "firsts": first_places,
         "index": lambda: spread(index),
         "positions": positions,
         "slots": lambda: np.arange(num_slots(rows.width), dtype=np.int32),

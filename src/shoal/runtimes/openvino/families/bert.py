@@ -28,7 +28,8 @@ def _encode(config: dict[str, Any], weights: Weights, inputs: Inputs, positions:
     x = embed(config, weights.under("embeddings."), inputs, positions)
     mask = inputs.mask()
     for i in range(config["num_hidden_layers"]):
-        x = layer(config, weights.under(f"encoder.layer.{i}."), x, mask)
+        askers, seen = inputs.askers(x, mask, is_last=i == config["num_hidden_layers"] - 1)
+        x = layer(config, weights.under(f"encoder.layer.{i}."), x, seen, askers)
     return x
 
 
@@ -42,14 +43,20 @@ def embed(config: dict[str, Any], weights: Weights, inputs: Inputs, positions: N
     return layers.layer_norm(total, weights, "LayerNorm", hidden, config["layer_norm_eps"])
 
 
-def layer(config: dict[str, Any], weights: Weights, x: Node, mask: Node) -> Node:
-    """One layer: attention, then the two linear layers, each added to what it was given and normalised after."""
+def layer(config: dict[str, Any], weights: Weights, x: Node, mask: Node, askers: Node | None) -> Node:
+    """One layer: attention, then the two linear layers, each added to what it was given and normalised after.
+
+    Args:
+        askers: see `Inputs.askers`; only their states are returned.
+    """
     hidden, inner, num_heads = config["hidden_size"], config["intermediate_size"], config["num_attention_heads"]
     epsilon = config["layer_norm_eps"]
     names = [f"attention.self.{name}" for name in ("query", "key", "value")]
-    mixed = layers.self_attention(x, weights, names, mask, hidden, num_heads)
+    mixed = layers.self_attention(x, weights, names, mask, hidden, num_heads, askers)
     mixed = layers.linear(mixed, weights, "attention.output.dense", hidden, hidden)
-    x = layers.layer_norm(ops.add(mixed, x), weights, "attention.output.LayerNorm", hidden, epsilon)
+    x = layers.layer_norm(
+        ops.add(mixed, x if askers is None else askers), weights, "attention.output.LayerNorm", hidden, epsilon
+    )
     y = layers.linear(x, weights, "intermediate.dense", inner, hidden)
     y = layers.activation(y, config["hidden_act"], "config.json: hidden_act")
     y = layers.linear(y, weights, "output.dense", hidden, inner)

@@ -27,16 +27,17 @@ def encode(config: dict[str, Any], weights: Weights, inputs: Inputs) -> Node:
     x = layers.layer_norm(ops.add(words, places), tables, "LayerNorm", size, _EPSILON)
     mask = inputs.mask()
     for i in range(config["n_layers"]):
-        x = _layer(config, weights.under(f"transformer.layer.{i}."), x, mask)
+        askers, seen = inputs.askers(x, mask, is_last=i == config["n_layers"] - 1)
+        x = _layer(config, weights.under(f"transformer.layer.{i}."), x, seen, askers)
     return x
 
 
-def _layer(config: dict[str, Any], weights: Weights, x: Node, mask: Node) -> Node:
+def _layer(config: dict[str, Any], weights: Weights, x: Node, mask: Node, askers: Node | None) -> Node:
     size, inner, num_heads = config["dim"], config["hidden_dim"], config["n_heads"]
     names = [f"attention.{name}_lin" for name in "qkv"]
-    mixed = layers.self_attention(x, weights, names, mask, size, num_heads)
+    mixed = layers.self_attention(x, weights, names, mask, size, num_heads, askers)
     mixed = layers.linear(mixed, weights, "attention.out_lin", size, size)
-    x = layers.layer_norm(ops.add(mixed, x), weights, "sa_layer_norm", size, _EPSILON)
+    x = layers.layer_norm(ops.add(mixed, x if askers is None else askers), weights, "sa_layer_norm", size, _EPSILON)
     y = layers.linear(x, weights, "ffn.lin1", inner, size)
     y = layers.activation(y, config["activation"], "config.json: activation")
     y = layers.linear(y, weights, "ffn.lin2", size, inner)

@@ -21,5 +21,6 @@ def encode(config: dict[str, Any], weights: Weights, inputs: Inputs) -> Node:
         x = layers.linear(x, weights, "embeddings_project", hidden, narrow)
     mask = inputs.mask()
     for i in range(config["num_hidden_layers"]):
-        x = bert.layer(config, weights.under(f"encoder.layer.{i}."), x, mask)
+        askers, seen = inputs.askers(x, mask, is_last=i == config["num_hidden_layers"] - 1)
+        x = bert.layer(config, weights.under(f"encoder.layer.{i}."), x, seen, askers)
     return x

@@ -30,17 +30,20 @@ def encode(config: dict[str, Any], weights: Weights, inputs: Inputs) -> Node:
     x = layers.layer_norm(ops.add(words, places), tables, "LayerNorm", hidden, config["layer_norm_eps"])
     mask = ops.add(inputs.mask(), _distance_bias(config, weights.under("encoder."), inputs))
     for i in range(config["num_hidden_layers"]):
-        x = _layer(config, weights.under(f"encoder.layer.{i}."), x, mask)
+        askers, seen = inputs.askers(x, mask, is_last=i == config["num_hidden_layers"] - 1)
+        x = _layer(config, weights.under(f"encoder.layer.{i}."), x, seen, askers)
     return x
 
 
-def _layer(config: dict[str, Any], weights: Weights, x: Node, mask: Node) -> Node:
+def _layer(config: dict[str, Any], weights: Weights, x: Node, mask: Node, askers: Node | None) -> Node:
     hidden, inner, num_heads = config["hidden_size"], config["intermediate_size"], config["num_attention_heads"]
     epsilon = config["layer_norm_eps"]
     names = [f"attention.attn.{name}" for name in "qkv"]
-    mixed = layers.self_attention(x, weights, names, mask, hidden, num_heads)
+    mixed = layers.self_attention(x, weights, names, mask, hidden, num_heads, askers)
     mixed = layers.linear(mixed, weights, "attention.attn.o", hidden, hidden)
-    x = layers.layer_norm(ops.add(mixed, x), weights, "attention.LayerNorm", hidden, epsilon)
+    x = layers.layer_norm(
+        ops.add(mixed, x if askers is None else askers), weights, "attention.LayerNorm", hidden, epsilon
+    )
     y = layers.linear(x, weights, "intermediate.dense", inner, hidden)
     y = layers.activation(y, config["hidden_act"], "config.json: hidden_act")
     y = layers.linear(y, weights, "output.dense", hidden, inner)
