@@ -1,4 +1,4 @@
-"""Tiny models that rank, classify or embed sparsely: random weights, saved by transformers or sentence-transformers.
+"""Tiny models that rank, classify, tag or embed sparsely: random weights, saved as their reference library saves them.
 
 directory = save_tiny_head(tmp_path, TinyHead("roberta", "cross", num_labels=2))
 scores = cross_scores(load_cross_encoder(directory), query, documents)
@@ -22,7 +22,15 @@ from sentence_transformers.sparse_encoder.modules import Transformer as SparseTr
 from tiny_architectures import Architecture, encoder_config, tokenizer_of
 from tiny_models import quiet, randomise
 
-__all__ = ["TinyHead", "cross_scores", "load_cross_encoder", "load_sparse_encoder", "save_tiny_head", "sparse_weights"]
+__all__ = [
+    "CHAT_TEMPLATE",
+    "TinyHead",
+    "cross_scores",
+    "load_cross_encoder",
+    "load_sparse_encoder",
+    "save_tiny_head",
+    "sparse_weights",
+]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,7 +38,8 @@ class TinyHead:
     """What to build.
 
     Attributes:
-        kind: `bare` is what transformers saves of a classifier, `cross` the same saved by a CrossEncoder.
+        kind: `bare` is what transformers saves of a classifier, `cross` the same saved by a CrossEncoder, `tags` a
+            classifier of tokens, `judge` a decoder that ranks, saved by a CrossEncoder.
         labels: names of the labels, () = transformers' own.
         activation: torch.nn class that a CrossEncoder is saved with.
         splade: options of SpladePooling.
@@ -38,7 +47,7 @@ class TinyHead:
     """
 
     architecture: Architecture = "bert"
-    kind: Literal["bare", "cross", "sparse"] = "bare"
+    kind: Literal["bare", "cross", "sparse", "tags", "judge"] = "bare"
     num_labels: int = 1
     labels: tuple[str, ...] = ()
     activation: str = ""
@@ -53,9 +62,13 @@ def save_tiny_head(directory: Path, recipe: TinyHead) -> Path:
     with quiet():
         bare = directory / "bare"
         tokenizer = tokenizer_of(recipe.architecture, recipe.max_length)
+        if recipe.kind == "judge":
+            tokenizer.add_tokens(["<|im_start|>", "<|im_end|>"], special_tokens=True)
+            tokenizer.add_tokens(["yes", "no"])
+            tokenizer.chat_template = CHAT_TEMPLATE
         tokenizer.save_pretrained(bare)
         extra = dict(recipe.config)
-        if recipe.kind != "sparse":
+        if recipe.kind in ("bare", "cross", "tags"):
             extra |= {"num_labels": recipe.num_labels}
         if recipe.labels:
             extra |= {
@@ -70,17 +83,12 @@ def save_tiny_head(directory: Path, recipe: TinyHead) -> Path:
             max_length=recipe.max_length,
             extra=extra,
         )
-        auto = (
-            transformers.AutoModelForMaskedLM
-            if recipe.kind == "sparse"
-            else transformers.AutoModelForSequenceClassification
-        )
-        model = auto.from_config(config)
+        model = _AUTO.get(recipe.kind, transformers.AutoModelForSequenceClassification).from_config(config)
         randomise(model, recipe.seed)
         model.save_pretrained(bare)
-        if recipe.kind == "bare":
+        if recipe.kind in ("bare", "tags"):
             return bare
-        if recipe.kind == "cross":
+        if recipe.kind in ("cross", "judge"):
             activation = getattr(torch.nn, recipe.activation)() if recipe.activation else None
             whole: Any = CrossEncoder(str(bare), device="cpu", activation_fn=activation)
         else:
@@ -90,8 +98,30 @@ def save_tiny_head(directory: Path, recipe: TinyHead) -> Path:
     return directory / "whole"
 
 
+_AUTO: dict[str, Any] = {
+    "sparse": transformers.AutoModelForMaskedLM,
+    "tags": transformers.AutoModelForTokenClassification,
+    "judge": transformers.AutoModelForCausalLM,
+}
+
+CHAT_TEMPLATE = """\
+{%- set told = messages | selectattr("role", "eq", "system") | map(attribute="content") | first | default("Find.") -%}
+{%- set query = messages | selectattr("role", "eq", "query") | map(attribute="content") | first -%}
+{%- set document = messages | selectattr("role", "eq", "document") | map(attribute="content") | first -%}
+<|im_start|>system
+Say "yes" or "no".<|im_end|>
+<|im_start|>user
+<Do>: {{ told }}
+<Query>: {{ query }}
+<Text>: {{ document }}<|im_end|>
+<|im_start|>assistant
+
+"""
+"""In the manner of Qwen3-Reranker's."""
+
+
 def load_cross_encoder(directory: Path) -> CrossEncoder:
-    """The reference for `bare` and `cross`."""
+    """The reference for `bare`, `cross` and `judge`."""
     with quiet():
         return CrossEncoder(str(directory), device="cpu", local_files_only=True)
 

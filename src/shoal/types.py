@@ -14,6 +14,7 @@ from typing import Literal
 import msgspec
 
 __all__ = [
+    "Aggregation",
     "Chunk",
     "ChunkReply",
     "ClassifyOptions",
@@ -22,6 +23,7 @@ __all__ = [
     "EmbedOptions",
     "EmbedReply",
     "ErrorBody",
+    "ExtractOptions",
     "Gone",
     "Lane",
     "LoadedModel",
@@ -57,7 +59,7 @@ __all__ = [
     "operation_of",
 ]
 
-Operation = Literal["embed", "rerank", "classify", "similarity", "tokenize"]
+Operation = Literal["embed", "rerank", "classify", "extract", "similarity", "tokenize"]
 """What a request asks for. One word an operation, the same in routes, metrics and model cards."""
 
 Output = Literal["dense", "sparse", "multivector"]
@@ -69,12 +71,14 @@ or one a token; "" = it does not."""
 
 SimilarityFunction = Literal["", "cosine", "dot", "euclidean", "manhattan"]
 """How alike two dense vectors are, in sentence-transformers' words; distances are negative. "" = there are none."""
+Aggregation = Literal["none", "simple", "first", "average", "max"]
+"""How tokens become entities, see `ExtractOptions`."""
 
 Priority = Literal["interactive", "default", "bulk"]
 """Which lane a chunk waits in."""
 
 Overflow = Literal["error", "truncate", "chunk"]
-"""What becomes of a text that is too long to embed: refused, cut, or embedded in windows whose mean counts."""
+"""What becomes of a text that is too long: refused, cut, or run in windows, of whose vectors the mean counts."""
 
 DType = Literal["float32", "float16", "int8", "binary", "signed_binary"]
 """How one number of a vector is stored.
@@ -141,12 +145,14 @@ class RerankOptions(msgspec.Struct, frozen=True, array_like=True, tag="rerank"):
         raw_scores: the model's logits instead of what it declares to make of them.
         truncate: True cuts a long document (never the query), False refuses it; None = the server's default.
         truncation_side: which end of a long document is dropped; None = the tokenizer's own.
+        instruction: what counts as relevant, for models that are told so; None = what the model's own files say.
     """
 
     query: str
     raw_scores: bool = False
     truncate: bool | None = None
     truncation_side: Literal["left", "right"] | None = None
+    instruction: str | None = None
 
 
 class ClassifyOptions(msgspec.Struct, frozen=True, array_like=True, tag="classify"):
@@ -204,7 +210,27 @@ class TokenizeOptions(msgspec.Struct, frozen=True, array_like=True, tag="tokeniz
     decodes: bool = False
 
 
-Options = EmbedOptions | RerankOptions | ClassifyOptions | SimilarityOptions | TokenizeOptions
+class ExtractOptions(msgspec.Struct, frozen=True, array_like=True, tag="extract"):
+    """Which passages of each item, a text, are what: names of people, places, numbers of accounts.
+
+    Attributes:
+        labels: only entities with one of these; () = all.
+        aggregation: how tokens become entities, in transformers' words: `none` each token by itself, `simple` adjacent
+            tokens of one label, the others words first, by the label of a word's first token, of the mean or of the
+            surest one.
+        overflow: what becomes of a text that is too long: read in windows (`chunk`), cut, or refused; None = chunk.
+        overlap_tokens: tokens that two windows share; None = a quarter of a window.
+        threshold: only entities with a higher score.
+    """
+
+    labels: tuple[str, ...] = ()
+    aggregation: Aggregation = "simple"
+    overflow: Overflow | None = None
+    overlap_tokens: int | None = None
+    threshold: float = 0.0
+
+
+Options = EmbedOptions | RerankOptions | ClassifyOptions | ExtractOptions | SimilarityOptions | TokenizeOptions
 """One kind an operation."""
 
 
@@ -230,6 +256,8 @@ class Render(msgspec.Struct, frozen=True, array_like=True):
         tokens: json and msgpack `{"ids":[..],"tokens":[..],"offsets":[[..]],"special":[..]}`, entries
             `[{"id":..,"text":..,"special":..,"start":..,"stop":..}]`.
         texts: json a string.
+        entities: json and msgpack a list of `{"label":..,"text":..,"score":..,"start":..,"end":..}`, in the order of
+            the text; places are code points of the text as it was sent.
     """
 
     encoding: Encoding = "json"
@@ -351,10 +379,11 @@ class ModelCard(msgspec.Struct, frozen=True, omit_defaults=True):
         revision, source, licence: where it came from; "" where unknown.
         vocabulary_size: of its tokenizer.
         outputs: what embedding can return.
-        labels: what classifying can return.
+        labels: what classifying or extracting can return.
         rerank_method: how it ranks.
         multivector_dimensions: numbers a token's vector; 0 = it has none.
         similarity: how its dense vectors are compared.
+        takes_instruction: whether ranking can be told what counts as relevant.
     """
 
     id: str
@@ -373,6 +402,7 @@ class ModelCard(msgspec.Struct, frozen=True, omit_defaults=True):
     rerank_method: RerankMethod = ""
     multivector_dimensions: int = 0
     similarity: SimilarityFunction = ""
+    takes_instruction: bool = False
 
 
 class LoadedModel(msgspec.Struct, frozen=True, omit_defaults=True):

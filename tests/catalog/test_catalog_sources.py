@@ -231,7 +231,7 @@ def test_fake_models() -> None:
     assert resolve("fake:one") == fake_spec("one")
     spec = fake_spec("two", dimensions=5, max_length=7)
     assert (spec.id, spec.family, spec.dimensions, spec.tokenization.max_length) == ("two", "fake", 5, 7)
-    assert spec.card.operations == ("embed", "rerank", "classify", "similarity", "tokenize")
+    assert spec.card.operations == ("embed", "rerank", "classify", "extract", "similarity", "tokenize")
 
 
 def test_an_entry_with_a_slip_is_refused(tmp_path: Path) -> None:

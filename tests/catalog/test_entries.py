@@ -31,7 +31,7 @@ PINNED = (
 OPEN_LICENCES = {"Apache-2.0", "MIT", "CC-BY-4.0", "AFL-3.0", "OpenMDW-1.1"}
 FACTS = (
     *("operations", "revision", "licence", "languages", "model_type", "needs_own_code", "num_parameters", "size_mib"),
-    *("dimensions", "vocabulary_size", "max_length", "matryoshka_dimensions", "pooling", "prompts"),
+    *("dimensions", "vocabulary_size", "max_length", "matryoshka_dimensions", "pooling", "prompts", "reranker"),
 )
 
 

@@ -17,9 +17,12 @@ from shoal.types import Options
 
 __all__ = [
     "Adapter",
+    "Entities",
+    "Entity",
     "Finished",
     "Labels",
     "MultiVectors",
+    "Passage",
     "Prepared",
     "Scores",
     "SparseVectors",
@@ -49,8 +52,27 @@ class Tokens(msgspec.Struct, frozen=True):
     special: list[bool]
 
 
+class Passage(msgspec.Struct, frozen=True):
+    """A text and its tokens, special ones not included; places are code points of the text as it was sent.
+
+    Attributes:
+        starts, ends: int32 [num_tokens], where each token stands.
+        continues_word: bool [num_tokens], whether it belongs to the same word as the token before it.
+    """
+
+    text: str
+    starts: npt.NDArray[np.int32]
+    ends: npt.NDArray[np.int32]
+    continues_word: npt.NDArray[np.bool_]
+
+    def cut(self, num_tokens: int) -> Passage:
+        """The same, of its first tokens alone."""
+        starts, ends = self.starts[:num_tokens], self.ends[:num_tokens]
+        return Passage(self.text, starts, ends, self.continues_word[:num_tokens])
+
+
 class Prepared(msgspec.Struct, frozen=True):
-    """A text or a pair of texts, ready for the device; as a rule one an item.
+    """A text, a window of one, or a pair of texts, ready for the device; as a rule one an item.
 
     Attributes:
         token_ids: int32 [num_tokens], special tokens included, after truncation.
@@ -62,6 +84,8 @@ class Prepared(msgspec.Struct, frozen=True):
         kept: bool [num_tokens], the tokens that have a row in the output multivector; None = none of them.
         num_keys: how many leading tokens the others look at; 0 = all.
         result: what the caller wants, where preparing was all that there is to do.
+        passage: the whole text that it is a window of, where the places of tokens matter.
+        first_token: place in the passage of its first token that is not a special one.
     """
 
     token_ids: npt.NDArray[np.int32]
@@ -73,6 +97,8 @@ class Prepared(msgspec.Struct, frozen=True):
     kept: npt.NDArray[np.bool_] | None = None
     num_keys: int = 0
     result: Tokens | str | None = None
+    passage: Passage | None = None
+    first_token: int = 0
 
     @property
     def needs_device(self) -> bool:
@@ -162,7 +188,30 @@ class WrittenTexts(msgspec.Struct, frozen=True):
     items: list[str]
 
 
-Finished = Vectors | SparseVectors | MultiVectors | Scores | Labels | TokenLists | WrittenTexts
+class Entity(msgspec.Struct, frozen=True):
+    """A passage of a text that is something.
+
+    Attributes:
+        label: what.
+        text: the passage, as it stands in the text.
+        score: how sure the model is, from 0 to 1.
+        start, end: its place, in code points of the text as it was sent.
+    """
+
+    label: str
+    text: str
+    score: float
+    start: int
+    end: int
+
+
+class Entities(msgspec.Struct, frozen=True):
+    """For each item what was found in it, in the order of the text."""
+
+    found: list[list[Entity]]
+
+
+Finished = Vectors | SparseVectors | MultiVectors | Scores | Labels | Entities | TokenLists | WrittenTexts
 
 
 class Adapter(Protocol):

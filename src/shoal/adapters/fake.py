@@ -41,6 +41,10 @@ class FakeTokenizer:
         """As `encode`; each token stands where its bytes do."""
         return [_spans(text) for text in texts]
 
+    def continues_word(self, text: str, spans: Spans) -> list[bool]:
+        """Each is a word."""
+        return [False] * len(spans.ids)
+
     def names(self, ids: Ids) -> list[str]:
         """There is no vocabulary: their numbers."""
         return [str(token) for token in ids]

@@ -11,6 +11,8 @@ import numpy.typing as npt
 from shoal.adapters.base import Finished, Prepared
 from shoal.adapters.classifying import Classifying
 from shoal.adapters.embedding import Embedding
+from shoal.adapters.extracting import Extracting
+from shoal.adapters.framing import FramedRanker
 from shoal.adapters.reranking import BiEncoder, CrossEncoder
 from shoal.adapters.similarity import Similarity
 from shoal.adapters.texts import Texts
@@ -22,6 +24,7 @@ from shoal.runtimes.base import Arrays, Features
 from shoal.types import (
     ClassifyOptions,
     EmbedOptions,
+    ExtractOptions,
     Options,
     RerankOptions,
     SimilarityOptions,
@@ -42,10 +45,14 @@ class TextAdapter:
         self._operations: dict[type[Options], Any] = {EmbedOptions: embedding, TokenizeOptions: Tokenizing(texts)}
         if spec.similarity:
             self._operations[SimilarityOptions] = Similarity(spec, embedding)
-        if spec.classifier is not None:
+        if spec.tagger is not None:
+            self._operations[ExtractOptions] = Extracting(texts, spec.tagger)
+        if spec.classifier is not None and spec.frame is None:
             self._operations[ClassifyOptions] = Classifying(texts, spec.classifier)
         if spec.rerank_method == "cosine":
             self._operations[RerankOptions] = BiEncoder(spec, embedding)
+        elif spec.classifier is not None and spec.frame is not None:
+            self._operations[RerankOptions] = FramedRanker(texts, spec.classifier, spec.frame)
         elif spec.classifier is not None and spec.classifier.is_ranker:
             self._operations[RerankOptions] = CrossEncoder(texts, spec.classifier)
 
@@ -54,6 +61,9 @@ class TextAdapter:
         if operation not in self._spec.operations:
             can = ", ".join(self._spec.operations)
             raise UnsupportedOperation(f"{self._spec.id} cannot {operation}; it can: {can}.", param="model")
+        is_instructed = isinstance(options, RerankOptions) and options.instruction is not None
+        if is_instructed and not self._spec.card.takes_instruction:
+            raise UnsupportedOperation(f"{self._spec.id} takes no instruction.", param="instruction")
         self._operations[type(options)].check(options)
 
     def prepare(self, items: Sequence[str | list[int]], options: Options, first_item: int = 0) -> list[Prepared]:

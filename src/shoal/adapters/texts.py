@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from shoal.adapters.base import Prepared
+import numpy as np
+
+from shoal.adapters.base import Passage, Prepared
 from shoal.adapters.tokenizing import Ids, Spans, Tokenizer
 from shoal.catalog.spec import ModelSpec
 from shoal.errors import ContextLengthExceeded, InvalidRequest
@@ -89,13 +91,27 @@ class Texts:
         token_ids, types = layout.join(*((first, kept) if cuts_second else (kept, second)))
         return Prepared(token_ids, 0, len(kept) < len(cut), types if self.spec.tokenization.has_types else None)
 
-    def require_room(self, ids: Ids, field: str) -> None:
+    def between(self, opening: Ids, ids: Ids, closing: Ids, number: int, *, truncate: bool | None) -> Prepared:
+        """A text between ids that are never cut; its end is.
+
+        Raises:
+            ContextLengthExceeded: they are too long together and it is not to be cut.
+        """
+        kept = self._fit(ids, len(opening) + len(closing), number, truncate, "right")
+        return Prepared(np.array([*opening, *kept, *closing], np.int32), 0, len(kept) < len(ids))
+
+    def require_room(self, ids: Ids, field: str, num_others: int | None = None) -> None:
         """Refuse the fixed text of a pair if it leaves no room for a token of the other one.
+
+        Args:
+            num_others: tokens besides those of the two texts; None = the special ones of a pair.
 
         Raises:
             ContextLengthExceeded: names the field.
         """
-        limit = self.spec.tokenization.max_length - self.tokenizer.pair.num_special - 1
+        if num_others is None:
+            num_others = self.tokenizer.pair.num_special
+        limit = self.spec.tokenization.max_length - num_others - 1
         if len(ids) > limit:
             raise ContextLengthExceeded(
                 f"{field} has {len(ids)} tokens; {self.spec.id} takes at most {limit} here, and never cuts it.",
@@ -137,6 +153,13 @@ class Texts:
             return list(zip(texts, self.tokenizer.encode_spans(texts), strict=True))
         except (TypeError, UnicodeError) as error:
             raise _not_unicode(items, prompt, first_item) from error
+
+    def passages(self, items: Sequence[Any], first_item: int) -> list[tuple[Ids, Passage]]:
+        """Ids of each text without special tokens, and where they stand in it; raises as `encode_spans` does."""
+        return [
+            (spans.ids, _passage(text, spans, self.tokenizer.continues_word(text, spans)))
+            for text, spans in self.encode_spans(items, "", first_item)
+        ]
 
     def encode_field(self, text: str, field: str) -> Ids:
         """Ids of a text that is no item, without special tokens.
@@ -187,6 +210,11 @@ class Texts:
                 hint="Ids of another tokenizer mean other words here: send the text itself.",
             )
         return item
+
+
+def _passage(text: str, spans: Spans, continues_word: list[bool]) -> Passage:
+    places = np.array(spans.places, np.int32).reshape(-1, 2)
+    return Passage(text, places[:, 0], places[:, 1], np.array(continues_word, np.bool_))
 
 
 def _nothing_left(model: str, number: int) -> InvalidRequest:

@@ -98,6 +98,10 @@ class Tokenizer(Protocol):
         """As `encode`, with places."""
         ...
 
+    def continues_word(self, text: str, spans: Spans) -> list[bool]:
+        """Whether each token belongs to the same word as the one before it."""
+        ...
+
     def names(self, ids: Ids) -> list[str]:
         """What the vocabulary calls each, "" where it has no such id."""
         ...
@@ -116,6 +120,8 @@ class TextTokenizer:
 
     def __init__(self, tokenization: Tokenization) -> None:
         self._tokenizer = _load(tokenization)
+        self._unknown_id = self._tokenizer.token_to_id(tokenization.unknown) if tokenization.unknown else None
+        self._marks_pieces = bool(getattr(self._tokenizer.model, "continuing_subword_prefix", None))
         self.prefix, self.suffix = _special_ids(self._tokenizer, tokenization.file)
         self.num_special = len(self.prefix) + len(self.suffix)
 
@@ -131,6 +137,18 @@ class TextTokenizer:
     def encode_spans(self, texts: Sequence[str]) -> list[Spans]:
         encodings = self._tokenizer.encode_batch(texts, add_special_tokens=False)
         return [Spans(encoding.ids, encoding.offsets) for encoding in encodings]
+
+    def continues_word(self, text: str, spans: Spans) -> list[bool]:
+        """As transformers tells it: a mark (`##ing`) makes a token longer than what it stands for.
+
+        Where nothing is marked it guesses: a word goes on if no blank stands before the token, or begins it.
+        """
+        if self._marks_pieces:
+            lengths = zip(self.names(spans.ids), spans.places, strict=True)
+            continues = [len(name) != end - start for name, (start, end) in lengths]
+        else:
+            continues = [start > 0 and " " not in text[start - 1 : start + 1] for start, _ in spans.places]
+        return [goes_on and token != self._unknown_id for goes_on, token in zip(continues, spans.ids, strict=True)]
 
     def names(self, ids: Ids) -> list[str]:
         return [self._tokenizer.id_to_token(token) or "" for token in ids]

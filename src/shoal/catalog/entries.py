@@ -22,6 +22,7 @@ __all__ = [
     "Entry",
     "EntryOperation",
     "Output",
+    "RerankerFacts",
     "entries",
     "find_entry",
     "load_entries",
@@ -35,6 +36,21 @@ T = TypeVar("T")
 
 EntryOperation = Literal["embed", "rerank", "classify", "extract"]
 Output = Literal["dense", "sparse", "multivector"]
+
+
+class RerankerFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How a decoder ranks that is asked whether a document answers a query.
+
+    Attributes:
+        frame: what it is given: a text with {query}, {document} and, if it is told what counts, {instruction}.
+        instruction: what {instruction} is if the request does not say.
+        yes_word, no_word: what it may answer, tokens of its vocabulary.
+    """
+
+    frame: str
+    instruction: str = ""
+    yes_word: str = "yes"
+    no_word: str = "no"
 
 
 class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -60,6 +76,7 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
         matryoshka_dimensions: lengths it was trained to be cut to.
         prompts: by name, where its files hold none.
         pooling, normalize: for an encoder without modules.json.
+        reranker: for a decoder without modules.json.
         notes: what a reader should know besides.
         facts_from: fields by the source that states them, separated by spaces; `sources()` says what the names mean.
     """
@@ -86,6 +103,7 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
     prompts: dict[str, str] = {}
     pooling: PoolingMode | None = None
     normalize: bool = False
+    reranker: RerankerFacts | None = None
     notes: str = ""
     facts_from: dict[str, str] = {}
 

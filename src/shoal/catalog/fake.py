@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shoal.catalog.spec import Classifier, ModelSpec, Normalize, Pooling, Sparse, Tokenization
+from shoal.catalog.spec import Classifier, ModelSpec, Normalize, Pooling, Sparse, Tagger, Tokenization
 
 __all__ = ["fake_spec"]
 
@@ -19,6 +19,7 @@ def fake_spec(id: str, dimensions: int = 8, max_length: int = 512) -> ModelSpec:
         modules=(Pooling(("mean",)), Normalize()),
         dimensions=dimensions,
         sparse=Sparse((), "", ""),
+        tagger=Tagger((), labels=("O", "ODD")),
         classifier=Classifier((), labels=("relevant",), function="sigmoid", is_ranker=True),
         similarity="cosine",
         source="fake",

@@ -1,4 +1,4 @@
-"""What lies behind an encoder in its own weight files: a classifier, or the vocabulary's logits. A row a family.
+"""What lies behind an encoder in its own weight files: a classifier, a tagger, the vocabulary's logits. A row a family.
 
 To give a family a head: fields in its row. It knows tensor names and config keys, no graph.
 """
@@ -12,10 +12,10 @@ import msgspec
 from shoal.catalog.encoders import Encoder
 from shoal.catalog.families import family_of
 from shoal.catalog.files import ModelFiles, refusal
-from shoal.catalog.spec import Classifier, HeadLayer, PoolingMode, Sparse
+from shoal.catalog.spec import Classifier, HeadLayer, PoolingMode, Sparse, Tagger
 from shoal.catalog.weights import weight_shapes
 
-__all__ = ["HEADS", "read_classifier", "read_sparse"]
+__all__ = ["HEADS", "read_classifier", "read_judge", "read_sparse", "read_tagger"]
 
 Json = dict[str, Any]
 
@@ -40,8 +40,9 @@ class _Row(msgspec.Struct, frozen=True):
     """A family's heads.
 
     Attributes:
-        classifier: layers of *ForSequenceClassification.
-        pooling: what they stand on, or the config key that says so.
+        classifier: layers of *ForSequenceClassification; () = they are not known.
+        tagger: layers of *ForTokenClassification.
+        pooling: what the classifier stands on, or the config key that says so.
         vocabulary: layers of *ForMaskedLM in front of the decoder.
         decoder: the decoder's tensor where it is not tied to the word embeddings.
         bias: names of the decoder's bias, newest first.
@@ -49,6 +50,7 @@ class _Row(msgspec.Struct, frozen=True):
     """
 
     classifier: tuple[_Layer, ...]
+    tagger: tuple[_Layer, ...] = (_Layer("classifier"),)
     pooling: str = "cls"
     vocabulary: tuple[_Layer, ...] = ()
     decoder: str = ""
@@ -100,6 +102,7 @@ HEADS: dict[str, _Row] = {
     ),
     "modernbert": _Row(
         (_MODERNBERT_HEAD, _Layer("classifier")),
+        tagger=(_MODERNBERT_HEAD, _Layer("classifier")),
         pooling="key:classifier_pooling",
         vocabulary=(_MODERNBERT_HEAD,),
         decoder="decoder.weight",
@@ -112,6 +115,9 @@ HEADS: dict[str, _Row] = {
             "norm_bias": False,
         },
     ),
+    "nomic_bert": _Row(()),
+    "gte": _Row(()),
+    **dict.fromkeys(("llama", "mistral", "qwen2", "qwen3"), _Row((), tagger=(_Layer("score"),))),
 }
 """Family to its row."""
 
@@ -127,6 +133,8 @@ def read_classifier(files: ModelFiles, folder: str, encoder: Encoder, *, declare
         ModelRefused: names file and key.
     """
     file, row, raw = folder + "config.json", _row(folder, encoder), encoder.raw
+    if not row.classifier:
+        raise refusal(file, "architectures", f"are for labels of whole texts, not known for {encoder.family}.")
     labels = _labels(file, raw)
     layers = _layers(row.classifier, row, encoder)
     _require_labels(files, folder, layers[-1].name, len(labels))
@@ -147,6 +155,49 @@ def read_classifier(files: ModelFiles, folder: str, encoder: Encoder, *, declare
 
 
 _POOLINGS: dict[str, PoolingMode] = {"cls": "cls", "mean": "mean"}
+
+
+def read_tagger(files: ModelFiles, folder: str, encoder: Encoder) -> Tagger:
+    """The classifier of tokens that the encoder's config.json describes.
+
+    Raises:
+        ModelRefused: names file and key.
+    """
+    row = _row(folder, encoder)
+    labels, layers = _labels(folder + "config.json", encoder.raw), _layers(row.tagger, row, encoder)
+    _require_labels(files, folder, layers[-1].name, len(labels))
+    return Tagger(layers, labels)
+
+
+def read_judge(
+    files: ModelFiles, folder: str, encoder: Encoder, words: tuple[int, ...], *, declared: str
+) -> Classifier:
+    """A decoder that ranks: the logits of some words of the vocabulary after the last token, and of no others.
+
+    Args:
+        words: ids of "no" and "yes", in this order, or of "yes" alone.
+        declared: as in `read_classifier`.
+
+    Raises:
+        ModelRefused: names file and key.
+    """
+    file, raw = folder + "config.json", encoder.raw
+    if raw.get("final_logit_softcapping") is not None:
+        raise refusal(file, "final_logit_softcapping", "is set, which is not understood for a model that ranks.")
+    embeddings = family_of(file, raw).embeddings
+    is_tied = bool(raw.get("tie_word_embeddings", encoder.family == "gemma3_text"))
+    name = f"{encoder.weights_prefix}{embeddings}" if is_tied else "lm_head"
+    shape = weight_shapes(files, folder).get(f"{name}.weight")
+    if shape is None or not 0 <= max(words) < shape[0] or min(words) < 0:
+        reason = f"has shape {shape}; rows {list(words)} are needed." if shape else "is missing: no causal model."
+        raise refusal(folder + "model.safetensors", f"{name}.weight", reason)
+    return Classifier(
+        layers=(HeadLayer(name, has_bias=False, rows=words),),
+        labels=("no", "yes")[-len(words) :],
+        pooling="last_token",
+        is_ranker=True,
+        activation=_activation(declared, 1),
+    )
 
 
 def read_sparse(files: ModelFiles, folder: str, encoder: Encoder, pooling: Json) -> Sparse:

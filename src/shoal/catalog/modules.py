@@ -15,7 +15,7 @@ from shoal.catalog.spec import Dense, Module, Normalize, Pooling, PoolingMode
 from shoal.catalog.weights import require_shape, tensor_shapes, weights_file
 from shoal.errors import ModelRefused
 
-__all__ = ["Chain", "Task", "build_modules", "read_chain", "read_splade"]
+__all__ = ["Chain", "Task", "build_modules", "read_chain", "read_logit_score", "read_splade"]
 
 _FILE = "modules.json"
 _PACKAGE = "sentence_transformers."
@@ -23,8 +23,8 @@ _NO_MODULES = (
     "Without it nothing says how tokens are pooled, and that is never guessed. Save the model with "
     "sentence-transformers, or state `pooling` in a shoal.yaml beside its files."
 )
-Task = Literal["feature-extraction", "fill-mask", "sequence-classification"]
-"""What a model's Transformer module gives, in sentence-transformers' words: token states, words, labels."""
+Task = Literal["feature-extraction", "fill-mask", "sequence-classification", "token-classification", "text-generation"]
+"""What a model's Transformer module gives, in the hub's words: token states, words, labels, labels of tokens, text."""
 
 
 class Chain(msgspec.Struct, frozen=True):
@@ -66,7 +66,7 @@ def read_chain(files: ModelFiles) -> Chain:
             _FILE,
             "type",
             f"is {' then '.join(kinds)}; understood are StaticEmbedding then others, Transformer then Pooling then "
-            "others, Transformer then SpladePooling, and Transformer alone.",
+            "others, Transformer then SpladePooling or LogitScore, and Transformer alone.",
         )
     return Chain(first, folders[0], task, rest)
 
@@ -80,6 +80,8 @@ def _task(first: str, kinds: list[str]) -> Task | None:
         return "sequence-classification"
     if kinds == ["SpladePooling"]:
         return "fill-mask"
+    if kinds == ["LogitScore"]:
+        return "text-generation"
     return "feature-extraction" if poolings == ["Pooling"] == kinds[:1] else None
 
 
@@ -112,6 +114,24 @@ def read_splade(files: ModelFiles, folder: str) -> dict[str, Any]:
     return content
 
 
+def read_logit_score(files: ModelFiles, folder: str) -> tuple[int, ...]:
+    """The words of a LogitScore: ids of "no" and "yes", or of "yes" alone.
+
+    Raises:
+        MissingFile, ModelRefused: it is missing or not understood.
+    """
+    file = folder + "config.json"
+    content = files.object(file)
+    files.refuse_unknown(file, content, frozenset(("true_token_id", "false_token_id", "module_input_name")))
+    if content.get("module_input_name", "causal_logits") != "causal_logits":
+        raise refusal(file, "module_input_name", f"is {content['module_input_name']!r}, which is not understood.")
+    for key in ("true_token_id", "false_token_id"):
+        if type(content.get(key)) is not int and (key == "true_token_id" or content.get(key) is not None):
+            raise refusal(file, key, f"is {content.get(key)!r}; it must be the id of a token.")
+    no, yes = content.get("false_token_id"), content["true_token_id"]
+    return (yes,) if no is None else (no, yes)
+
+
 _SPLADE_KEYS = frozenset(
     ("pooling_strategy", "activation_function", "embedding_dimension", "word_embedding_dimension", "chunk_size")
 )
@@ -122,7 +142,7 @@ _FIRST = {"Transformer": "Transformer", "MLMTransformer": "Transformer", "Static
 def _kind(position: int, row: dict[str, Any]) -> str:
     full = str(row.get("type", ""))
     kind = full.rsplit(".", 1)[-1]
-    known = (*_FIRST, "Dropout", "SpladePooling", *_READERS)
+    known = (*_FIRST, "Dropout", "SpladePooling", "LogitScore", *_READERS)
     if not full.startswith(_PACKAGE) or kind not in known:
         raise refusal(_FILE, f"[{position}].type", f"is {full!r}; known are {', '.join(known)} of {_PACKAGE}*")
     if row.get("kwargs"):

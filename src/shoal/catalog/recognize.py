@@ -10,10 +10,12 @@ import msgspec
 from shoal.catalog.encoders import Encoder, read_transformer
 from shoal.catalog.entries import ENTRY_FILE, Entry, load_entry
 from shoal.catalog.files import ModelFiles, refusal
-from shoal.catalog.heads import read_classifier, read_sparse
-from shoal.catalog.modules import Chain, Task, build_modules, read_chain, read_splade
-from shoal.catalog.spec import Classifier, ModelSpec, Module, Normalize, Pooling, Sparse
+from shoal.catalog.frames import read_frame, stated_frame
+from shoal.catalog.heads import read_classifier, read_judge, read_sparse, read_tagger
+from shoal.catalog.modules import Chain, Task, build_modules, read_chain, read_logit_score, read_splade
+from shoal.catalog.spec import Classifier, Frame, ModelSpec, Module, Normalize, Pooling, Sparse
 from shoal.catalog.static import read_static
+from shoal.catalog.tokenization import token_ids
 from shoal.types import SimilarityFunction
 
 __all__ = ["recognize"]
@@ -36,8 +38,9 @@ _KINDS: dict[Task, str] = {
     "feature-extraction": "SentenceTransformer",
     "fill-mask": "SparseEncoder",
     "sequence-classification": "CrossEncoder",
+    "text-generation": "CrossEncoder",
 }
-"""sentence-transformers' class of each task."""
+"""sentence-transformers' class of each task that it has one for."""
 
 Json = dict[str, Any]
 
@@ -67,6 +70,7 @@ def recognize(
     if facts.dimensions not in (0, dimensions):
         raise refusal("modules.json", "dimensions", f"come to {dimensions}; the catalog says {facts.dimensions}.")
     prompts, default_prompt_name = _prompts(stated, facts, chain.task)
+    words, frame = _asked(files, facts, chain, prompts.get(default_prompt_name or ""))
     return ModelSpec(
         id=id,
         directory=str(files.root),
@@ -84,8 +88,10 @@ def recognize(
         licence=facts.licence,
         vocabulary_size=encoder.vocabulary_size,
         sparse=_sparse(files, chain, encoder),
-        classifier=_classifier(files, facts, chain, encoder, stated),
+        classifier=_classifier(files, facts, chain, encoder, stated, words),
         similarity=_similarity(stated) if modules else "",
+        tagger=read_tagger(files, chain.folder, encoder) if chain.task == "token-classification" else None,
+        frame=frame,
     )
 
 
@@ -102,9 +108,19 @@ def _chain(files: ModelFiles, facts: Entry) -> Chain:
     architecture = str((files.optional_object(_CONFIG).get("architectures") or [""])[0])
     if architecture.endswith("ForSequenceClassification"):
         return Chain("Transformer", "", "sequence-classification")
+    if architecture.endswith("ForTokenClassification"):
+        return Chain("Transformer", "", "token-classification")
+    if architecture.endswith("ForCausalLM"):
+        if facts.reranker is None:
+            raise refusal(_CONFIG, "architectures", f"is {architecture}: {_NO_PURPOSE}", _PURPOSE_HINT)
+        return Chain("Transformer", "", "text-generation")
     if architecture.endswith("ForMaskedLM") and "sparse" in facts.outputs:
         return Chain("Transformer", "", "fill-mask")
     return read_chain(files)
+
+
+_NO_PURPOSE = "neither modules.json nor the catalog says whether it embeds or ranks, and that is never guessed."
+_PURPOSE_HINT = "State `pooling`, or `reranker` with its frame, in a shoal.yaml beside the files."
 
 
 def _modules(files: ModelFiles, facts: Entry, chain: Chain, width: int) -> tuple[tuple[Module, ...], int]:
@@ -122,8 +138,10 @@ def _sparse(files: ModelFiles, chain: Chain, encoder: Encoder) -> Sparse | None:
     return read_sparse(files, chain.folder, encoder, pooling)
 
 
-def _classifier(files: ModelFiles, facts: Entry, chain: Chain, encoder: Encoder, stated: Json) -> Classifier | None:
-    if chain.task != "sequence-classification":
+def _classifier(
+    files: ModelFiles, facts: Entry, chain: Chain, encoder: Encoder, stated: Json, words: tuple[int, ...]
+) -> Classifier | None:
+    if chain.task not in ("sequence-classification", "text-generation"):
         return None
     of_config = encoder.raw.get("sentence_transformers") or {}
     declared = (
@@ -132,17 +150,36 @@ def _classifier(files: ModelFiles, facts: Entry, chain: Chain, encoder: Encoder,
         or encoder.raw.get("sbert_ce_default_activation_function")
         or ""
     )
+    if words:
+        return read_judge(files, chain.folder, encoder, words, declared=str(declared))
     is_cross_encoder = bool(declared) or stated.get("model_type") == "CrossEncoder" or "rerank" in facts.operations
     return read_classifier(files, chain.folder, encoder, declared=str(declared), ranks=is_cross_encoder)
+
+
+def _asked(
+    files: ModelFiles, facts: Entry, chain: Chain, instruction: str | None
+) -> tuple[tuple[int, ...], Frame | None]:
+    """What a decoder that ranks may answer (ids of "no" and "yes", or of "yes" alone), and what it is asked.
+
+    Its own files go before what is stated; () and None for any other model.
+    """
+    if chain.task != "text-generation":
+        return (), None
+    if chain.rest or facts.reranker is None:
+        return read_logit_score(files, chain.rest[0][1]), read_frame(files, chain.folder, instruction)
+    stated = facts.reranker
+    words = token_ids(files, chain.folder, (stated.no_word, stated.yes_word), "reranker")
+    return words, stated_frame(stated.frame, stated.instruction, ENTRY_FILE)
 
 
 def _stated(files: ModelFiles, task: Task) -> Json:
     """config_sentence_transformers.json, checked; {} if there is none."""
     content = files.optional_object(_PROMPTS)
     files.refuse_unknown(_PROMPTS, content, _PROMPT_KEYS)
-    kind = content.get("model_type", _KINDS[task])
-    if kind != _KINDS[task]:
-        raise refusal(_PROMPTS, "model_type", f"is {kind!r}, but the modules are those of a {_KINDS[task]}.")
+    expected = _KINDS.get(task, "none of its classes")
+    kind = content.get("model_type", expected)
+    if kind != expected:
+        raise refusal(_PROMPTS, "model_type", f"is {kind!r}, but the modules are those of a {expected}.")
     return content
 
 

@@ -12,6 +12,7 @@ __all__ = [
     "Classifier",
     "Dense",
     "Expansion",
+    "Frame",
     "HeadLayer",
     "ModelSpec",
     "Module",
@@ -21,6 +22,7 @@ __all__ = [
     "PoolingMode",
     "Side",
     "Sparse",
+    "Tagger",
     "TokenMerging",
     "TokenWeights",
     "Tokenization",
@@ -74,6 +76,7 @@ class HeadLayer(msgspec.Struct, frozen=True):
         norm: the LayerNorm's tensors are `norm.weight` and `norm.bias`; "" = there is none.
         norm_epsilon: of it.
         has_bias, norm_has_bias: whether `name.bias` and `norm.bias` are there.
+        rows: of `name.weight`, those that are used, in this order; () = all.
     """
 
     name: str
@@ -82,6 +85,7 @@ class HeadLayer(msgspec.Struct, frozen=True):
     norm_epsilon: float = 1e-12
     has_bias: bool = True
     norm_has_bias: bool = True
+    rows: tuple[int, ...] = ()
 
 
 class Classifier(msgspec.Struct, frozen=True):
@@ -212,6 +216,36 @@ class MultiVector(msgspec.Struct, frozen=True):
         return any(expansion is not None and not expansion.is_attended for expansion in expansions)
 
 
+class Tagger(msgspec.Struct, frozen=True):
+    """Layers over each token's state; the last one gives a logit a label.
+
+    Attributes:
+        layers: in order.
+        labels: names, one a logit, as config.json has them (`B-PER`, `I-PER`, `O`).
+    """
+
+    layers: tuple[HeadLayer, ...]
+    labels: tuple[str, ...]
+
+    @property
+    def entities(self) -> tuple[str, ...]:
+        """What extracting returns: labels without what stands before their first hyphen, and without `O`."""
+        names = (label.split("-", 1)[-1] for label in self.labels)
+        return tuple(dict.fromkeys(name for name in names if name != "O"))
+
+
+class Frame(msgspec.Struct, frozen=True):
+    """What is written around a query and a document for a model that is asked about them.
+
+    Attributes:
+        parts: texts in order; "{query}" and "{document}" stand for the caller's. The document comes last but for one.
+        instructed: the same with "{instruction}" for one of the caller's own; () = the model takes none.
+    """
+
+    parts: tuple[str, ...]
+    instructed: tuple[str, ...] = ()
+
+
 class Tokenization(msgspec.Struct, frozen=True):
     """How texts become ids: everything that the model's own tokenizer would do, and nothing else.
 
@@ -221,6 +255,7 @@ class Tokenization(msgspec.Struct, frozen=True):
         lower: sentence-transformers' own `do_lower_case`, before the tokenizer.
         truncation_side: the tokenizer's own default.
         has_types: whether the two texts of a pair are told apart by token types.
+        unknown: the token for what the vocabulary does not cover, "" for none.
         parts: sections of tokenizer.json to put in the place of its own, because the reference builds them from
             tokenizer_config.json instead (`normalizer`, `pre_tokenizer`, `post_processor`, `added_tokens`) or because
             they are not wanted (`truncation`, `padding`).
@@ -232,6 +267,7 @@ class Tokenization(msgspec.Struct, frozen=True):
     lower: bool = False
     truncation_side: Literal["left", "right"] = "right"
     has_types: bool = False
+    unknown: str = ""
     parts: dict[str, Any] = {}
     markers: tuple[str, ...] = ()
 
@@ -248,8 +284,9 @@ class ModelSpec(msgspec.Struct, frozen=True):
         weights_prefix: what stands before the encoder's own tensor names (`bert.`), "" for none.
         modules: what follows the encoder for a dense vector, in order; the first is a Pooling. () = it gives none.
         dimensions: numbers a dense vector after all modules.
-        sparse, classifier, multivector: further heads.
+        sparse, classifier, multivector, tagger: further heads.
         similarity: how dense vectors are compared; "" without them.
+        frame: what is written around a query and a document, None = they are put together as the tokenizer says.
         is_normalized: whether the last module is Normalize.
     """
 
@@ -274,6 +311,8 @@ class ModelSpec(msgspec.Struct, frozen=True):
     classifier: Classifier | None = None
     multivector: MultiVector | None = None
     similarity: SimilarityFunction = ""
+    tagger: Tagger | None = None
+    frame: Frame | None = None
 
     @property
     def outputs(self) -> tuple[Output, ...]:
@@ -291,7 +330,9 @@ class ModelSpec(msgspec.Struct, frozen=True):
         has: dict[Operation, bool] = {
             "embed": bool(self.outputs),
             "rerank": bool(self.rerank_method),
-            "classify": self.classifier is not None,
+            # A model that is asked about pairs has nothing to say of a text.
+            "classify": self.classifier is not None and self.frame is None,
+            "extract": self.tagger is not None,
             "similarity": bool(self.similarity),
             "tokenize": True,
         }
@@ -305,6 +346,12 @@ class ModelSpec(msgspec.Struct, frozen=True):
         if self.multivector is not None:
             return "maxsim"
         return "cosine" if self.modules else ""
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """What classifying or extracting can return."""
+        of_texts = self.classifier.labels if self.classifier is not None and self.frame is None else ()
+        return (*of_texts, *(() if self.tagger is None else self.tagger.entities))
 
     @property
     def is_normalized(self) -> bool:
@@ -326,8 +373,9 @@ class ModelSpec(msgspec.Struct, frozen=True):
             licence=self.licence,
             vocabulary_size=self.vocabulary_size,
             outputs=self.outputs,
-            labels=() if self.classifier is None else self.classifier.labels,
+            labels=self.labels,
             rerank_method=self.rerank_method,
             multivector_dimensions=0 if self.multivector is None else self.multivector.dimensions,
             similarity=self.similarity,
+            takes_instruction=self.frame is not None and bool(self.frame.instructed),
         )

@@ -7,6 +7,7 @@ what they build stands in `Tokenization.parts`. Knows the files, not the tokeniz
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,7 +15,7 @@ from shoal.catalog.files import ModelFiles, refusal
 from shoal.catalog.spec import Tokenization
 from shoal.catalog.tokenizer_classes import CLASSES
 
-__all__ = ["read_tokenization"]
+__all__ = ["read_tokenization", "token_ids"]
 
 _CONFIG = "tokenizer_config.json"
 _TOKENIZER = "tokenizer.json"
@@ -67,19 +68,31 @@ def read_tokenization(
         raise refusal(prefix + _TOKENIZER, "model.vocab", "is missing.")
     vocabulary = _vocabulary(prefix + _TOKENIZER, document, int(config["vocab_size"]))
     class_name = fixed_class or _class_name(str(settings.get("tokenizer_class") or default_class), document)
+    unknown, parts = _parts(files, prefix, class_name, document, settings, vocabulary)
     tokenization = Tokenization(
         file=str(files.path(prefix + _TOKENIZER)),
         max_length=_max_length(prefix, settings, reference, max_positions),
         lower=bool(reference.get("do_lower_case", False)),
         truncation_side=side,
         has_types="token_type_ids" in (settings.get("model_input_names") or _input_names(class_name)),
-        parts={
-            "truncation": None,
-            "padding": None,
-            **_parts(files, prefix, class_name, document, settings, vocabulary),
-        },
+        unknown=unknown,
+        parts={"truncation": None, "padding": None, **parts},
     )
     return tokenization, max(vocabulary.values()) + 1
+
+
+def token_ids(files: ModelFiles, prefix: str, tokens: tuple[str, ...], key: str) -> tuple[int, ...]:
+    """Ids of tokens of the vocabulary.
+
+    Raises:
+        ModelRefused: one is not in it; `key` is who names it.
+    """
+    document = files.object(prefix + _TOKENIZER)
+    vocabulary = _vocabulary(prefix + _TOKENIZER, document, sys.maxsize)
+    for token in tokens:
+        if token not in vocabulary:
+            raise refusal(prefix + _TOKENIZER, "model.vocab", f"has no entry {token!r}, which {key} names.")
+    return tuple(vocabulary[token] for token in tokens)
 
 
 def _input_names(class_name: str) -> tuple[str, ...]:
@@ -110,10 +123,23 @@ def _module(output: str, name: str) -> dict[str, tuple[Any, ...]]:
     return {"modality_config": (modality,), "module_output_name": (name,)}
 
 
+_LOGITS = {"method": "forward", "method_output_name": "logits"}
 _TASKS = {
     "feature-extraction": _module("last_hidden_state", "token_embeddings"),
     "fill-mask": _module("logits", "token_embeddings"),
     "sequence-classification": _module("logits", "scores"),
+    "token-classification": _module("logits", "token_embeddings"),
+    "text-generation": {
+        "modality_config": tuple(
+            {"text": _LOGITS, "message": {**_LOGITS, "format": kind}} for kind in ("flat", "structured")
+        ),
+        "module_output_name": ("causal_logits",),
+        "processing_kwargs": (
+            None,
+            {},
+            *({"chat_template": {"add_generation_prompt": is_added}} for is_added in (True, False)),
+        ),
+    },
 }
 _REFERENCE_ALLOWED: dict[str, tuple[Any, ...]] = {
     "do_lower_case": (True, False, None),
@@ -144,8 +170,8 @@ def _max_length(prefix: str, settings: Json, reference: Json, max_positions: int
 
 def _parts(
     files: ModelFiles, prefix: str, name: str, document: Json, settings: Json, vocabulary: dict[str, int]
-) -> Json:
-    """What tokenizer class `name` builds anew."""
+) -> tuple[str, Json]:
+    """The unknown token, and what tokenizer class `name` builds anew."""
     row = CLASSES.get(name)
     if row is None:
         raise refusal(prefix + _CONFIG, "tokenizer_class", f"is {name!r}; known are {', '.join(CLASSES)}.")
@@ -168,7 +194,7 @@ def _parts(
         if vocabulary.get(text) != token["id"]:
             raise refusal(prefix + _CONFIG, "added_tokens_decoder", f"gives {text!r} another id than tokenizer.json.")
     added = sorted(tokens.values(), key=lambda token: int(token["id"]))
-    return {"added_tokens": added, **row.build(settings, document, named, token_id)}
+    return named.get("unk_token", ""), {"added_tokens": added, **row.build(settings, document, named, token_id)}
 
 
 def _vocabulary(file: str, document: Json, num_rows: int) -> dict[str, int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
@@ -17,7 +17,6 @@ from shoal.settings import ClientSettings, ModelSettings
 if TYPE_CHECKING:
     from shoal.catalog.spec import ModelSpec
     from shoal.client import ServedModel
-    from shoal.types import Operation
 
 __all__ = ["models"]
 
@@ -73,7 +72,7 @@ def _known(models_settings: ModelSettings) -> list[ServedModel]:
     known = [
         ServedModel(
             entry.id,
-            cast("tuple[Operation, ...]", entry.operations),
+            entry.operations,
             entry.dimensions,
             entry.max_length,
             aliases=entry.aliases,

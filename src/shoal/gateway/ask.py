@@ -17,6 +17,7 @@ from shoal.types import (
     ChunkReply,
     ClassifyOptions,
     EmbedOptions,
+    ExtractOptions,
     ModelCard,
     Options,
     Render,
@@ -142,7 +143,7 @@ def check(ask: Ask, card: ModelCard) -> Options:
         case EmbedOptions():
             return _check_embed(ask.options, card)
         case RerankOptions():
-            _check_size(ask.options.query, "query")
+            _check_rerank(ask.options, card)
         case ClassifyOptions():
             _check_classify(ask.options)
         case SimilarityOptions():
@@ -150,6 +151,8 @@ def check(ask: Ask, card: ModelCard) -> Options:
             _check_prompt(ask.options, card)
         case TokenizeOptions():
             _check_prompt(ask.options, card)
+        case ExtractOptions():
+            _check_extract(ask.options, card)
     return ask.options
 
 
@@ -164,6 +167,8 @@ def is_able(options: Options, card: ModelCard) -> bool:
             return "classify" in card.operations and card.rerank_method != "cross_encoder"
         case SimilarityOptions() | TokenizeOptions():
             return operation_of(options) in card.operations
+        case ExtractOptions():
+            return "extract" in card.operations
 
 
 def _check_embed(options: EmbedOptions, card: ModelCard) -> EmbedOptions:
@@ -183,6 +188,32 @@ def _check_embed(options: EmbedOptions, card: ModelCard) -> EmbedOptions:
         if options.dimensions == card.dimensions:
             return msgspec.structs.replace(options, dimensions=None)
     return options
+
+
+def _check_rerank(options: RerankOptions, card: ModelCard) -> None:
+    _check_size(options.query, "query")
+    if options.instruction is None:
+        return
+    if not card.takes_instruction:
+        raise UnsupportedOperation(
+            f"{card.id} takes no instruction.", param="instruction", hint="Leave it out, or put it into the query."
+        )
+    _check_size(options.instruction, "instruction")
+
+
+def _check_extract(options: ExtractOptions, card: ModelCard) -> None:
+    for label in options.labels:
+        if label not in card.labels:
+            raise InvalidRequest(
+                f"labels holds {label[:100]!r}; {card.id} finds: {', '.join(card.labels)}.", param="labels"
+            )
+    if not 0 <= options.threshold < 1:
+        raise InvalidRequest(f"threshold is {options.threshold}; it must be from 0 to less than 1.", param="threshold")
+    overlap, limit = options.overlap_tokens, card.max_length - 1
+    if overlap is not None and not 0 <= overlap <= limit:
+        raise InvalidRequest(
+            f"overlap_tokens is {overlap}; windows of {card.id} can share 0 to {limit}.", param="overlap_tokens"
+        )
 
 
 def _check_classify(options: ClassifyOptions) -> None:

@@ -12,6 +12,7 @@ from shoal.types import (
     Chunk,
     ClassifyOptions,
     EmbedOptions,
+    ExtractOptions,
     ModelCard,
     Options,
     Priority,
@@ -171,7 +172,14 @@ def _shared_bytes(options: Options) -> int:
 
 def _is_run_whole(options: Options) -> bool:
     """Whether nothing of a text is cut away, however long it is."""
-    return isinstance(options, TokenizeOptions) or (isinstance(options, EmbedOptions) and options.overflow == "chunk")
+    match options:
+        case TokenizeOptions():
+            return True
+        case EmbedOptions():
+            return options.overflow == "chunk"
+        case ExtractOptions():
+            return options.overflow in (None, "chunk")
+    return False
 
 
 _NUMBER_BYTES = {"json": 25, "entries": 35, "base64": 6, "raw": 4, "msgpack": 9}
@@ -180,6 +188,8 @@ _SPARSE_ENTRIES = 2048
 _LABEL_BYTES = 64
 _TOKEN_BYTES = 96
 """Of a token in a reply at most; a text may have one a byte."""
+_ENTITIES, _ENTITY_BYTES = 64, 160
+"""Expected of a text at most, and what one takes."""
 
 
 def _reply_bytes(ask: Ask, options: Options, card: ModelCard) -> int:
@@ -200,6 +210,8 @@ def _reply_bytes(ask: Ask, options: Options, card: ModelCard) -> int:
                 total += number_bytes
             case TokenizeOptions():
                 total += _TOKEN_BYTES
+            case ExtractOptions():
+                total += _ENTITIES * max((_ENTITY_BYTES + len(label) for label in card.labels), default=0)
     return total
 
 

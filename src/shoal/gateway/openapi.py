@@ -10,6 +10,7 @@ import shoal
 from shoal.gateway.openapi_surfaces import ROWS, Row
 from shoal.gateway.surfaces.native import NativeEmbedRequest, NativeError, NativeReply
 from shoal.gateway.surfaces.native_classify import NativeClassifyReply, NativeClassifyRequest
+from shoal.gateway.surfaces.native_extract import NativeExtractReply, NativeExtractRequest
 from shoal.gateway.surfaces.native_rerank import NativeRerankReply, NativeRerankRequest
 from shoal.gateway.surfaces.native_similarity import NativeSimilarityReply, NativeSimilarityRequest
 from shoal.gateway.surfaces.native_tokenize import NativeTokenizeReply, NativeTokenizeRequest
@@ -46,6 +47,8 @@ _STRUCTS = (
     NativeRerankReply,
     NativeClassifyRequest,
     NativeClassifyReply,
+    NativeExtractRequest,
+    NativeExtractReply,
     NativeSimilarityRequest,
     NativeSimilarityReply,
     NativeTokenizeRequest,
@@ -124,6 +127,7 @@ def describe() -> dict[str, Any]:
             "/v1/embed": {"post": _native_embed()},
             "/v1/rerank": {"post": _native_rerank()},
             "/v1/classify": {"post": _native_classify()},
+            "/v1/extract": {"post": _native_extract()},
             "/v1/similarity": {"post": _native_similarity()},
             "/v1/tokenize": {"post": _native_tokenize()},
             **{row.path: {"post": _compatible(row, replies[row.path])} for row in ROWS},
@@ -230,6 +234,17 @@ def _native_tokenize() -> dict[str, Any]:
         request="NativeTokenizeRequest",
         reply="NativeTokenizeReply",
         example=_EXAMPLE,
+    )
+
+
+def _native_extract() -> dict[str, Any]:
+    return _native(
+        "extract",
+        "Find entities in texts",
+        "Places are code points of the text as it was sent. Texts longer than the model takes are read in windows.",
+        request="NativeExtractRequest",
+        reply="NativeExtractReply",
+        example={"model": "dslim/bert-base-NER", "input": ["Ada Lovelace lived in London."]},
     )
 
 

@@ -7,6 +7,7 @@ from shoal.gateway.surfaces.cohere import CohereEmbed, CohereRerank
 from shoal.gateway.surfaces.jina import JinaEmbed, JinaRerank
 from shoal.gateway.surfaces.native import Native
 from shoal.gateway.surfaces.native_classify import NativeClassify
+from shoal.gateway.surfaces.native_extract import NativeExtract
 from shoal.gateway.surfaces.native_rerank import NativeRerank
 from shoal.gateway.surfaces.native_similarity import NativeSimilarity
 from shoal.gateway.surfaces.native_tokenize import NativeTokenize
@@ -18,7 +19,9 @@ from shoal.gateway.surfaces.voyage import VoyageEmbed, VoyageRerank
 
 __all__ = ["OWN_ROUTES", "Routes"]
 
-OWN_ROUTES = ("/v1/embeddings", "/v1/embed", "/v1/rerank", "/v1/classify", "/v1/similarity", "/v1/tokenize")
+OWN_ROUTES = (
+    *("/v1/embeddings", "/v1/embed", "/v1/rerank", "/v1/classify", "/v1/extract", "/v1/similarity", "/v1/tokenize"),
+)
 """Those that metrics show at zero; the others show once they are used."""
 
 _ALIASES = {
@@ -51,6 +54,7 @@ class Routes:
             self._native,
             NativeRerank(),
             NativeClassify(),
+            NativeExtract(),
             NativeSimilarity(),
             NativeTokenize(),
             self._cohere,

@@ -21,6 +21,7 @@ Arrays = dict[str, npt.NDArray[Any]]
 
 - `dense`: float32 [num_items, dimensions], pooled, all modules applied.
 - `logits`: float32 [num_items, num_labels].
+- `tags.logits`: float32 [num_tokens, num_labels], for each token of one item after another.
 - `sparse.indices`: int32, `sparse.values`: float32, the weights above zero of one item after another, ascending.
 - `multivector.rows`: float32 [number of kept tokens, dimensions], all modules applied, in the order of the tokens.
 

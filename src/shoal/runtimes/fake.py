@@ -1,6 +1,6 @@
 """A device that is not there: deterministic outputs, a real duration, faults on demand. It makes a fleet on a laptop.
 
-What it says of an item is a function of the item's token ids alone (`fake_vector`, `fake_logit`, `fake_sparse`), so an
+What it says of an item is a function of the item's token ids alone (`fake_vector`, `fake_logit`, ...), so an
 answer that belongs to another item, or to another order of tokens, is found out. A run takes a_s + c_s * tokens of real
 time, asleep, as a device would.
 
@@ -51,6 +51,7 @@ __all__ = [
     "FakeRuntime",
     "fake_logit",
     "fake_sparse",
+    "fake_tags",
     "fake_vector",
 ]
 
@@ -98,6 +99,12 @@ def fake_sparse(token_ids: npt.NDArray[np.int32]) -> tuple[npt.NDArray[np.int32]
     return indices.astype(np.int32), counts.astype(np.float32)
 
 
+def fake_tags(token_ids: npt.NDArray[np.int32], num_labels: int) -> npt.NDArray[np.float32]:
+    """Logits of an item's tokens: float32 [num_tokens, num_labels], 8 for the label of an id, else 0."""
+    is_label = token_ids[:, None] % num_labels == np.arange(num_labels)
+    return np.where(is_label, np.float32(8), np.float32(0))
+
+
 class FakeRuntime:
     """See the file's docstring."""
 
@@ -131,7 +138,7 @@ class FakeSession:
 
     @property
     def facts(self) -> SessionFacts:
-        outputs = ("dense", "sparse", "logits")
+        outputs = ("dense", "sparse", "logits", *(("tags",) if self._spec.tagger else ()))
         return SessionFacts("fake", "1", "fake", "float32", int(self._knobs["bytes"]), outputs)
 
     def run(self, features: Features) -> Arrays:
@@ -155,6 +162,9 @@ class FakeSession:
             "sparse.indices": np.concatenate([indices for indices, _ in sparse]),
             "sparse.values": np.concatenate([values for _, values in sparse]),
         }
+        if self._spec.tagger is not None:
+            outputs["tags.lengths"] = features.lengths
+            outputs["tags.logits"] = fake_tags(features.token_ids, len(self._spec.tagger.labels))
         outputs["dense"][is_nan] = outputs["logits"][is_nan] = np.nan
         return outputs
 

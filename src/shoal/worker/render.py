@@ -12,7 +12,17 @@ import numpy as np
 import numpy.typing as npt
 import orjson
 
-from shoal.adapters.base import Finished, Labels, Scores, SparseVectors, TokenLists, Tokens, Vectors, WrittenTexts
+from shoal.adapters.base import (
+    Entities,
+    Finished,
+    Labels,
+    Scores,
+    SparseVectors,
+    TokenLists,
+    Tokens,
+    Vectors,
+    WrittenTexts,
+)
 from shoal.types import Encoding, Render, Rendered
 
 __all__ = ["render"]
@@ -89,6 +99,12 @@ def _(result: Scores, encoding: Encoding) -> Iterable[bytes]:
 def _(result: Labels, encoding: Encoding) -> Iterable[bytes]:
     encode = msgspec.msgpack.encode if encoding == "msgpack" else msgspec.json.encode
     return [encode([{"label": label, "score": score} for label, score in ranked]) for ranked in result.ranked]
+
+
+@_pieces.register
+def _(result: Entities, encoding: Encoding) -> Iterable[bytes]:
+    encode = msgspec.msgpack.encode if encoding == "msgpack" else msgspec.json.encode
+    return [encode(entities) for entities in result.found]
 
 
 @_pieces.register

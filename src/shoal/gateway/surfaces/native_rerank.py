@@ -31,6 +31,10 @@ class NativeRerankRequest(msgspec.Struct):
     ] = None
     truncate: Truncate = None
     truncation_side: TruncationSide = None
+    instruction: Annotated[
+        str | None,
+        Meta(description="What counts as relevant, for models that are told; absent: as the model's own files say."),
+    ] = None
 
 
 class NativeDocument(msgspec.Struct):
@@ -80,7 +84,9 @@ class NativeRerank(NativeSurface):
             model=request.model,
             input=request.documents,
             input_format=body_format,
-            options=RerankOptions(query, bool(request.raw_scores), request.truncate, request.truncation_side),
+            options=RerankOptions(
+                query, bool(request.raw_scores), request.truncate, request.truncation_side, request.instruction
+            ),
             renders=(Render("raw"),),
             are_documents=True,
             request=request,

@@ -14,7 +14,7 @@ import openvino as ov
 
 from shoal.catalog.spec import ModelSpec, Pooling, Sparse, TokenWeights
 from shoal.errors import ModelRefused
-from shoal.runtimes.openvino.heads import classify, vocabulary_logits
+from shoal.runtimes.openvino.heads import classify, tag, vocabulary_logits
 from shoal.runtimes.openvino.inputs import Inputs
 from shoal.runtimes.openvino.layers import Node
 from shoal.runtimes.openvino.pooling import apply_modules, transform
@@ -89,7 +89,7 @@ class Graph(msgspec.Struct, frozen=True):
     Attributes:
         model: the openvino model; inputs as in `inputs.Inputs`, outputs float32 and those that the spec has heads for:
             `dense` [rows, slots, dimensions], `logits` [rows, slots, labels], `multivector` [rows, width, dimensions],
-            `sparse` [rows, width, vocabulary] (logits) or [rows, width, 1] (weights).
+            `tags` [rows, width, labels], `sparse` [rows, width, vocabulary] (logits) or [rows, width, 1] (weights).
         input_names: those that it declares.
         padding_id: what positions skip, see `inputs.Inputs.positions`.
         weight_bytes: of all weights, as float32.
@@ -146,6 +146,8 @@ def _outputs(spec: ModelSpec, states: Node, hidden: int, weights: Weights, input
         outputs["dense"] = apply_modules(states, hidden, spec.modules, spec.directory, inputs)
     if spec.classifier is not None:
         outputs["logits"] = classify(states, hidden, spec.classifier, weights, inputs)
+    if spec.tagger is not None:
+        outputs["tags"] = tag(states, hidden, spec.tagger, weights)
     if isinstance(spec.sparse, Sparse):
         outputs["sparse"] = vocabulary_logits(states, hidden, spec.config["vocab_size"], spec.sparse, weights)
     if isinstance(spec.sparse, TokenWeights):

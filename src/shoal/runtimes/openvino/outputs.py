@@ -12,7 +12,7 @@ from shoal.catalog.spec import Sparse, TokenWeights
 from shoal.runtimes.base import Arrays, Features
 from shoal.runtimes.openvino.packing import Rows
 
-__all__ = ["Collector", "Flat", "Kept", "Ragged", "Weighed", "collectors"]
+__all__ = ["Collector", "Flat", "Kept", "Ragged", "Tokens", "Weighed", "collectors"]
 
 Floats = npt.NDArray[np.float32]
 
@@ -65,6 +65,24 @@ class Kept:
             "multivector.lengths": np.array([len(row) for row in rows], np.int32),
             "multivector.rows": np.concatenate(rows) if rows else np.empty((0, self._dimensions), np.float32),
         }
+
+
+class Tokens:
+    """Rows of all tokens: output [rows, width, numbers], named `part` of the ragged output `name`."""
+
+    def __init__(self, name: str, part: str, num_items: int) -> None:
+        self._name = name
+        self._part = part
+        self._rows: list[Floats] = [np.empty((0, 0), np.float32)] * num_items
+
+    def take(self, output: Floats, rows: Rows, lengths: npt.NDArray[np.int32]) -> None:
+        for item, row, start in zip(rows.items, rows.rows, rows.starts, strict=True):
+            self._rows[item] = output[row, start : start + lengths[item]].copy()
+
+    def arrays(self) -> Arrays:
+        rows = np.concatenate(self._rows) if self._rows else np.empty((0, 0), np.float32)
+        lengths = np.array([len(of_item) for of_item in self._rows], np.int32)
+        return {f"{self._name}.lengths": lengths, f"{self._name}.{self._part}": rows}
 
 
 class _Sparse:
@@ -144,6 +162,8 @@ def collectors(names: Sequence[str], features: Features, sparse: Sparse | TokenW
     made: dict[str, Collector] = {name: Flat(name, features.num_items) for name in names}
     if "multivector" in made:
         made["multivector"] = Kept(features)
+    if "tags" in made:
+        made["tags"] = Tokens("tags", "logits", features.num_items)
     if isinstance(sparse, Sparse):
         made["sparse"] = Ragged(sparse, features.num_items)
     if isinstance(sparse, TokenWeights):

@@ -69,11 +69,8 @@ class Weights:
         Raises:
             ModelRefused: it is missing, has another shape, or is not a floating-point tensor.
         """
+        stored = self._find(name)
         name = self._prefix + name
-        stored = self._stored.get(name)
-        if stored is None:
-            files = sorted({other.file for other in self._stored.values()})
-            raise ModelRefused(f"{', '.join(files)}: tensor {name} is missing.")
         fits = len(stored.shape) == len(shape) and all(
             want in (-1, have) for want, have in zip(shape, stored.shape, strict=True)
         )
@@ -83,6 +80,27 @@ class Weights:
             )
         self._taken.add(name)
         return _float32(stored, name)
+
+    def take_rows(self, name: str, rows: Sequence[int], width: int) -> npt.NDArray[np.float32]:
+        """Some rows of the matrix `name` as float32 [len(rows), width], copied; the others are not even read.
+
+        Raises:
+            ModelRefused: it is missing, is narrower or wider, has no such row, or is not a floating-point tensor.
+        """
+        stored = self._find(name)
+        if len(stored.shape) != 2 or stored.shape[1] != width or not all(0 <= row < stored.shape[0] for row in rows):
+            raise ModelRefused(
+                f"{stored.file}: tensor {self._prefix}{name} has shape {list(stored.shape)}; "
+                f"its rows {list(rows)} of {width} numbers are needed."
+            )
+        return _float32(stored, name, list(rows))
+
+    def _find(self, name: str) -> _Stored:
+        stored = self._stored.get(self._prefix + name)
+        if stored is None:
+            files = sorted({other.file for other in self._stored.values()})
+            raise ModelRefused(f"{', '.join(files)}: tensor {self._prefix}{name} is missing.")
+        return stored
 
     def refuse_unused(self, ignored: Sequence[str]) -> None:
         """Every tensor below the prefix must have been taken, but for names that fully match a pattern in `ignored`.
@@ -149,13 +167,15 @@ def _today(name: str) -> str:
     return name
 
 
-def _float32(stored: _Stored, name: str) -> npt.NDArray[np.float32]:
+def _float32(stored: _Stored, name: str, rows: list[int] | None = None) -> npt.NDArray[np.float32]:
     dtype = _DTYPES.get(stored.dtype)
     if dtype is None:
         raise ModelRefused(
             f"{stored.file}: tensor {name} is stored as {stored.dtype}; understood: {', '.join(_DTYPES)}."
         )
     array = np.frombuffer(stored.raw, dtype).reshape(stored.shape)
+    if rows is not None:
+        array = array[rows]
     if stored.dtype == "BF16":
         return (array.astype(np.uint32) << 16).view(np.float32)
     return np.require(array, np.float32, ["C", "A"])

@@ -31,6 +31,8 @@ def _load_layer(spec: ModelSpec, layer: HeadLayer, device: torch.device, dtype: 
         return load_tensor(spec, name).to(device, dtype)
 
     weight = tensor(f"{layer.name}.weight")
+    if layer.rows:
+        weight = weight[list(layer.rows)]
     bias = tensor(f"{layer.name}.bias") if layer.has_bias else None
     scale = tensor(f"{layer.norm}.weight") if layer.norm else None
     shift = tensor(f"{layer.norm}.bias") if layer.norm and layer.norm_has_bias else None
