@@ -87,10 +87,12 @@ async def test_a_poisoned_item_fails_alone(station: Any, fault: str) -> None:
     one = await station(fake={"a_s": 0.001})
     texts = [f"neighbour {i}" for i in range(20)]
     asked = [one.ask_soon([text, text + " again"]) for text in texts]
-    asked.insert(7, one.ask_soon(["innocent", f"fault:{fault}"]))
+    asked.insert(7, one.ask_soon(["innocent", f"fault:{fault}"], first_item=30))
     replies = await asyncio.gather(*asked)
     poisoned = replies.pop(7)
     assert poisoned.error.code == ("not_ready" if fault == "out_of_memory" else "internal_error")
+    if fault == "nan":
+        assert "vector for input[31] is not finite" in poisoned.error.message
     for text, reply in zip(texts, replies, strict=True):
         np.testing.assert_array_equal(vectors(reply), expected(text, text + " again"))
 

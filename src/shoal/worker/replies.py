@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import re
 from collections.abc import Callable, Collection, Iterator
 
 from shoal.errors import DeadlineExceeded, InternalError, ShoalError, TooLarge
@@ -132,7 +133,7 @@ class Replies:
         try:
             yield
         except ShoalError as error:
-            self.refuse(work, error)
+            self.refuse(work, _named(work, error))
         except Exception as error:
             logger.exception("Finishing a chunk of %s failed", work.model.id)
             self.refuse(work, InternalError(f"finishing failed: {type(error).__name__}: {error}"))
@@ -177,6 +178,15 @@ class Replies:
         self._open.pop(work.chunk.chunk_id, None)
         self.on_close()
         self._left.set()
+
+
+def _named(work: Work, error: ShoalError) -> ShoalError:
+    """An adapter knows rows of a chunk; the caller knows items of a request."""
+    row = re.fullmatch(r"row (\d+)", error.param or "")
+    if row is None or len(work.prepared) != work.chunk.num_items:
+        return error
+    param = f"input[{work.chunk.first_item + int(row[1])}]"
+    return type(error)(error.message.replace(row[0], param), param=param, hint=error.hint)
 
 
 def _refusal(work: Work, error: ShoalError) -> ChunkReply:
