@@ -60,6 +60,26 @@ def tiny_head(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
 
 
 @pytest.fixture(scope="session")
+def tiny_multivector(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """`tiny_multivector(TinyMultiVector(...))`: the directory of that model, built once."""
+    from tiny_multivector import TinyMultiVector, save_tiny_multivector
+
+    @functools.cache
+    def build(recipe: TinyMultiVector) -> Path:
+        return save_tiny_multivector(tmp_path_factory.mktemp(recipe.architecture), recipe)
+
+    return build
+
+
+@pytest.fixture(scope="session")
+def tiny_m3(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model with bge-m3's three heads, its weights as torch saved them."""
+    from tiny_multivector import save_tiny_m3
+
+    return save_tiny_m3(tmp_path_factory.mktemp("m3"))
+
+
+@pytest.fixture(scope="session")
 def reference() -> Callable[[Path], object]:
     """`reference(directory)`: sentence-transformers on those files, float32 on CPU, loaded once."""
     from tiny_models import load_reference

@@ -7,7 +7,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from shoal.adapters.base import Labels, Scores, SparseVectors, Vectors
+from shoal.adapters.base import Labels, MultiVectors, Scores, SparseVectors, Vectors
 from shoal.types import Render
 from shoal.worker.render import render
 
@@ -63,6 +63,28 @@ def test_sparse_vectors_in_columns_in_entries_and_raw() -> None:
     raw = render(SPARSE, Render("raw"), 0)
     assert raw.body == SPARSE.indices.tobytes() + SPARSE.values.tobytes()
     assert raw.lengths == [2, 0, 3]
+
+
+TEXTS = MultiVectors(np.array([2, 0, 3], np.int32), Vectors(FLOATS, 7))
+
+
+def test_vectors_of_tokens_are_a_list_a_text_or_bytes_with_a_shape() -> None:
+    """C34: a text without a vector is an item like any other."""
+    lists = json.loads(b"[" + render(TEXTS, Render("json"), 0).body + b"]")
+    assert [len(rows) for rows in lists] == [2, 0, 3]
+    np.testing.assert_array_equal(np.array([*lists[0], *lists[2]], np.float32), FLOATS)
+    packed = json.loads(b"[" + render(TEXTS, Render("base64"), 0).body + b"]")
+    assert [text["shape"] for text in packed] == [[2, 7], [0, 7], [3, 7]]
+    data = b"".join(base64.b64decode(text["data"]) for text in packed)
+    np.testing.assert_array_equal(np.frombuffer(data, "<f4").reshape(5, 7), FLOATS)
+    raw = render(TEXTS, Render("raw"), 0)
+    assert (raw.body, raw.lengths, raw.dimensions) == (FLOATS.tobytes(), [2, 0, 3], 7)
+
+
+def test_no_vector_of_any_token_at_all() -> None:
+    empty = MultiVectors(np.zeros(2, np.int32), Vectors(np.empty((0, 7), np.float32), 7))
+    assert json.loads(b"[" + render(empty, Render("json"), 0).body + b"]") == [[], []]
+    assert render(empty, Render("raw"), 0).body == b""
 
 
 def test_scores_are_raw_float32_and_labels_objects_in_either_format() -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import msgspec
 
 from shoal.adapters.base import Finished, Prepared
+from shoal.adapters.multivector import as_side, finish_multivector, side_of
 from shoal.adapters.prompts import prompt_of
 from shoal.adapters.sparse import finish_sparse
 from shoal.adapters.texts import Texts
@@ -37,6 +38,8 @@ class Embedding:
             "dense": self._finish_dense,
             "sparse": finish_sparse,
         }
+        if self._spec.multivector is not None:
+            self._finishers["multivector"] = partial(finish_multivector, head=self._spec.multivector)
 
     def check(self, options: EmbedOptions) -> None:
         for output in options.outputs:
@@ -45,10 +48,15 @@ class Embedding:
                 raise UnsupportedOperation(f"{self._spec.id} has no output {output}; it has: {has}.", param="outputs")
         if options.overflow == "chunk" and options.outputs != ("dense",):
             raise UnsupportedOperation("overflow is chunk, which only dense vectors have a mean for.", param="overflow")
+        if options.pool_factor is not None and "multivector" not in options.outputs:
+            raise InvalidRequest("pool_factor merges vectors of the output multivector.", param="pool_factor")
         check_dimensions(self._spec, options.dimensions)
         self._prompt(options)
 
     def prepare(self, items: Sequence[str | list[int]], options: EmbedOptions, first_item: int) -> list[Prepared]:
+        side, head = None, self._spec.multivector
+        if head is not None and "multivector" in options.outputs:
+            side = head.query if side_of(options) == "query" else head.document
         prompt = self._prompt(options)
         pool_from = self._prompt_length(prompt) if prompt and not self._includes_prompt else 0
         texts = enumerate(self._texts.encode(items, prompt, first_item), first_item)
@@ -59,11 +67,15 @@ class Embedding:
                 for number, ids in texts
                 for window in self._texts.windows(ids, prompt_ids, number, pool_from=pool_from)
             ]
-        truncate = _TRUNCATES[options.overflow]
-        return [
-            self._texts.single(ids, number, truncate=truncate, side=options.truncation_side, pool_from=pool_from)
-            for number, ids in texts
-        ]
+        single = partial(
+            self._texts.single,
+            truncate=_TRUNCATES[options.overflow],
+            side=options.truncation_side,
+            pool_from=pool_from,
+            max_length=0 if side is None else side.max_length,
+        )
+        runs = [single(ids, number) for number, ids in texts]
+        return runs if side is None else [as_side(run, side) for run in runs]
 
     def prepare_shared(self, text: str, options: EmbedOptions, field: str, hint: str | None = None) -> Prepared:
         """A text that belongs to no item: it rides along, to be compared with them.
@@ -106,6 +118,8 @@ class Embedding:
         )
 
     def _prompt(self, options: EmbedOptions) -> str:
+        if options.input_type is None and "multivector" in options.outputs:
+            options = msgspec.structs.replace(options, input_type=side_of(options))
         return prompt_of(self._spec, options, default_name=self._spec.default_prompt_name)
 
     def _measure_prompt(self, prompt: str) -> int:

@@ -12,16 +12,15 @@ import numpy.typing as npt
 
 from shoal.adapters.base import Finished, Prepared, Scores
 from shoal.adapters.embedding import OVERFLOW_OF, Embedding
+from shoal.adapters.multivector import rows_by_text
 from shoal.adapters.texts import Texts
 from shoal.adapters.vectors import finish_vectors
-from shoal.catalog.spec import Classifier, ModelSpec
+from shoal.catalog.spec import Classifier, ModelSpec, MultiVector
 from shoal.errors import InternalError
 from shoal.runtimes.base import Arrays
-from shoal.types import EmbedOptions, RerankOptions
+from shoal.types import EmbedOptions, Output, RerankOptions
 
-__all__ = ["BiEncoder", "CrossEncoder", "sound_scores"]
-
-_AS_QUERY = EmbedOptions(input_type="query", overflow="error")
+__all__ = ["BiEncoder", "CrossEncoder", "LateInteraction", "sound_scores"]
 
 
 class CrossEncoder:
@@ -53,6 +52,8 @@ class CrossEncoder:
 class BiEncoder:
     """Ranks by the cosine of two dense vectors. The query runs in front of each chunk's documents."""
 
+    _output: Output = "dense"
+
     def __init__(self, spec: ModelSpec, embedding: Embedding) -> None:
         self._spec = spec
         self._embedding = embedding
@@ -62,15 +63,43 @@ class BiEncoder:
 
     def prepare(self, items: Sequence[str | list[int]], options: RerankOptions, first_item: int) -> list[Prepared]:
         as_document = EmbedOptions(
-            input_type="document", overflow=OVERFLOW_OF[options.truncate], truncation_side=options.truncation_side
+            input_type="document",
+            overflow=OVERFLOW_OF[options.truncate],
+            truncation_side=options.truncation_side,
+            outputs=(self._output,),
         )
-        query = self._embedding.prepare_shared(options.query, _AS_QUERY, "query", "Change the query: it is never cut.")
+        as_query = EmbedOptions(input_type="query", overflow="error", outputs=(self._output,))
+        query = self._embedding.prepare_shared(options.query, as_query, "query", "Change the query: it is never cut.")
         return [query, *self._embedding.prepare(items, as_document, first_item)]
 
     def finish(self, raw: Arrays, options: RerankOptions, runs: Sequence[Prepared]) -> tuple[Finished, ...]:
         unit = EmbedOptions(normalize=True)
         vectors = finish_vectors(raw["dense"], unit, is_normalized=self._spec.is_normalized).data
         return (sound_scores(vectors[1:] @ vectors[0]),)
+
+
+class LateInteraction(BiEncoder):
+    """Ranks by MaxSim: for each vector of the query, its largest product with one of the document's, added up."""
+
+    _output: Output = "multivector"
+
+    def __init__(self, spec: ModelSpec, embedding: Embedding, head: MultiVector) -> None:
+        super().__init__(spec, embedding)
+        self._head = head
+
+    def finish(self, raw: Arrays, options: RerankOptions, runs: Sequence[Prepared]) -> tuple[Finished, ...]:
+        query, *documents = rows_by_text(raw, self._head, None)
+        scores = np.array([_max_sim(query, document) for document in documents], np.float32)
+        return (sound_scores(scores / max(1, len(query)) if self._head.scoring == "mean" else scores),)
+
+
+_NOTHING_TO_MATCH = np.float32(-1e9)
+"""Score of a document without a vector: behind all others, as in sentence-transformers."""
+
+
+def _max_sim(query: npt.NDArray[np.float32], document: npt.NDArray[np.float32]) -> np.float32:
+    """Each with as many rows as it has vectors."""
+    return np.float32((query @ document.T).max(axis=1).sum()) if len(document) else _NOTHING_TO_MATCH
 
 
 def _sigmoid(x: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:

@@ -13,7 +13,7 @@ from shoal.adapters.classifying import Classifying
 from shoal.adapters.embedding import Embedding
 from shoal.adapters.extracting import Extracting
 from shoal.adapters.framing import FramedRanker
-from shoal.adapters.reranking import BiEncoder, CrossEncoder
+from shoal.adapters.reranking import BiEncoder, CrossEncoder, LateInteraction
 from shoal.adapters.similarity import Similarity
 from shoal.adapters.texts import Texts
 from shoal.adapters.tokenizing import Tokenizer
@@ -53,6 +53,8 @@ class TextAdapter:
             self._operations[RerankOptions] = BiEncoder(spec, embedding)
         elif spec.classifier is not None and spec.frame is not None:
             self._operations[RerankOptions] = FramedRanker(texts, spec.classifier, spec.frame)
+        elif spec.multivector is not None and spec.rerank_method == "maxsim":
+            self._operations[RerankOptions] = LateInteraction(spec, embedding, spec.multivector)
         elif spec.classifier is not None and spec.classifier.is_ranker:
             self._operations[RerankOptions] = CrossEncoder(texts, spec.classifier)
 

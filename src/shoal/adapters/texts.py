@@ -28,15 +28,22 @@ class Texts:
         self._truncates = truncates
 
     def single(
-        self, ids: Ids, number: int, *, truncate: bool | None, side: str | None = None, pool_from: int = 0
+        self,
+        ids: Ids,
+        number: int,
+        *,
+        truncate: bool | None,
+        side: str | None = None,
+        pool_from: int = 0,
+        max_length: int = 0,
     ) -> Prepared:
-        """A text alone, cut from the end that `side` names, None = the tokenizer's own.
+        """A text alone, cut from the end that `side` names, None = the tokenizer's own; to `max_length`, 0 = usual.
 
         Raises:
             ContextLengthExceeded: it is too long and not to be cut.
             InvalidRequest: it has no token, and the model adds none.
         """
-        kept = self._fit(ids, self.tokenizer.num_special, number, truncate, side)
+        kept = self._fit(ids, self.tokenizer.num_special, number, truncate, side, max_length)
         token_ids = self.tokenizer.with_special(kept)
         if not token_ids.shape[0]:
             raise _nothing_left(self.spec.id, number)
@@ -172,16 +179,18 @@ class Texts:
         except (TypeError, UnicodeError) as error:
             raise InvalidRequest(f"{field} is not valid Unicode: {error}", param=field) from error
 
-    def _fit(self, ids: Ids, num_others: int, number: int, truncate: bool | None, side: str | None) -> Ids:
+    def _fit(
+        self, ids: Ids, num_others: int, number: int, truncate: bool | None, side: str | None, max_length: int = 0
+    ) -> Ids:
         """The ids, cut so that they fit beside `num_others`."""
-        budget = self.spec.tokenization.max_length - num_others
+        limit = max_length or self.spec.tokenization.max_length
+        budget = limit - num_others
         if len(ids) <= budget:
             return ids
         if not (self._truncates if truncate is None else truncate):
             name = f"input[{number}]"
             raise ContextLengthExceeded(
-                f"{name} has {len(ids) + num_others} tokens, special tokens included; "
-                f"{self.spec.id} takes {self.spec.tokenization.max_length}.",
+                f"{name} has {len(ids) + num_others} tokens, special tokens included; {self.spec.id} takes {limit}.",
                 param=name,
                 hint="Shorten it, or send truncate: true to have it cut.",
             )

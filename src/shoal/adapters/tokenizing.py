@@ -171,7 +171,13 @@ def _load(tokenization: Tokenization) -> tokenizers.Tokenizer:
     if tokenization.lower and not _has_lowercase(tokenizer.normalizer):
         steps = [normalizers.Lowercase()] + ([tokenizer.normalizer] if tokenizer.normalizer is not None else [])
         tokenizer.normalizer = normalizers.Sequence(steps)
+    split = [text for text in tokenization.markers if _pieces(tokenizer, text) != [text]]
+    tokenizer.add_special_tokens([tokenizers.AddedToken(text, normalized=False, special=True) for text in split])
     return tokenizer
+
+
+def _pieces(tokenizer: tokenizers.Tokenizer, text: str) -> list[str]:
+    return tokenizer.encode(text, add_special_tokens=False).tokens
 
 
 def _has_lowercase(normalizer: normalizers.Normalizer | None) -> bool:

@@ -15,9 +15,9 @@ import numpy.typing as npt
 from shoal.adapters.base import Vectors
 from shoal.catalog.spec import ModelSpec
 from shoal.errors import InternalError, InvalidRequest
-from shoal.types import EmbedOptions
+from shoal.types import DType, EmbedOptions
 
-__all__ = ["Matrix", "check_dimensions", "finish_vectors", "mean_of_windows"]
+__all__ = ["Matrix", "check_dimensions", "finish_vectors", "mean_of_windows", "quantize"]
 
 Matrix = npt.NDArray[np.float32]
 
@@ -67,7 +67,12 @@ def finish_vectors(raw: npt.NDArray[Any], options: EmbedOptions, *, is_normalize
         lengths = _sound_lengths(vectors)
     if wants_unit and (is_cut or not is_normalized):
         vectors = (vectors / lengths[:, None]).astype(np.float32)
-    data, scales = _QUANTIZERS[options.dtype](vectors)
+    return quantize(vectors, options.dtype)
+
+
+def quantize(vectors: Matrix, dtype: DType) -> Vectors:
+    """Rows as the reply stores them."""
+    data, scales = _QUANTIZERS[dtype](vectors)
     return Vectors(np.ascontiguousarray(data), vectors.shape[1], scales)
 
 
@@ -119,7 +124,7 @@ def _as_float16(vectors: Matrix) -> tuple[npt.NDArray[Any], None]:
 
 
 def _as_int8(vectors: Matrix) -> tuple[npt.NDArray[Any], Matrix]:
-    scales = np.maximum(np.abs(vectors).max(axis=1) / np.float32(127), np.finfo(np.float32).tiny)
+    scales = np.maximum(np.abs(vectors).max(axis=1, initial=0) / np.float32(127), np.finfo(np.float32).tiny)
     return np.rint(vectors / scales[:, None]).astype(np.int8), scales
 
 
@@ -132,7 +137,7 @@ def _as_signed_binary(vectors: Matrix) -> tuple[npt.NDArray[Any], Matrix]:
     return (packed ^ 0x80).view(np.int8), scales
 
 
-_QUANTIZERS: dict[str, Any] = {
+_QUANTIZERS: dict[DType, Any] = {
     "float32": _as_float32,
     "float16": _as_float16,
     "int8": _as_int8,

@@ -10,7 +10,7 @@ from shoal.catalog.configs import complete_config
 from shoal.catalog.families import family_of
 from shoal.catalog.files import ModelFiles
 from shoal.catalog.spec import Tokenization
-from shoal.catalog.tokenization import read_tokenization
+from shoal.catalog.tokenization import Words, read_tokenization
 from shoal.catalog.weights import find_weights
 
 __all__ = ["Encoder", "read_transformer"]
@@ -23,6 +23,7 @@ class Encoder(msgspec.Struct, frozen=True):
 
     Attributes:
         width: of token states.
+        words: its tokenizer's vocabulary.
         raw: config.json as it stands, for what lies behind the encoder; {} where there is none.
     """
 
@@ -34,6 +35,7 @@ class Encoder(msgspec.Struct, frozen=True):
     width: int
     weights_prefix: str = ""
     raw: dict[str, Any] = {}
+    words: Words = Words()
 
 
 def read_transformer(files: ModelFiles, folder: str, task: str) -> Encoder:
@@ -48,7 +50,7 @@ def read_transformer(files: ModelFiles, folder: str, task: str) -> Encoder:
     config = complete_config(files, folder + _CONFIG, raw, family)
     weights, weights_prefix = find_weights(files, folder, family, config)
     own_class = family.model_types[raw["model_type"]]
-    tokenization, vocabulary_size = read_tokenization(
+    tokenization, words = read_tokenization(
         files,
         folder,
         config,
@@ -63,7 +65,8 @@ def read_transformer(files: ModelFiles, folder: str, task: str) -> Encoder:
         weights=weights,
         weights_prefix=weights_prefix,
         tokenization=tokenization,
-        vocabulary_size=vocabulary_size,
+        vocabulary_size=max(words.ids.values()) + 1,
         width=int(config[family.hidden_size_key]),
         raw=raw,
+        words=words,
     )

@@ -15,16 +15,34 @@ from shoal.catalog.spec import Dense, Module, Normalize, Pooling, PoolingMode
 from shoal.catalog.weights import require_shape, tensor_shapes, weights_file
 from shoal.errors import ModelRefused
 
-__all__ = ["Chain", "Task", "build_modules", "read_chain", "read_logit_score", "read_splade"]
+__all__ = [
+    "MODULES",
+    "TOKENS",
+    "Chain",
+    "Task",
+    "build_modules",
+    "read_chain",
+    "read_dense",
+    "read_logit_score",
+    "read_normalize",
+    "read_splade",
+]
 
-_FILE = "modules.json"
+MODULES = "modules.json"
 _PACKAGE = "sentence_transformers."
 _NO_MODULES = (
     "Without it nothing says how tokens are pooled, and that is never guessed. Save the model with "
     "sentence-transformers, or state `pooling` in a shoal.yaml beside its files."
 )
-Task = Literal["feature-extraction", "fill-mask", "sequence-classification", "token-classification", "text-generation"]
-"""What a model's Transformer module gives, in the hub's words: token states, words, labels, labels of tokens, text."""
+Task = Literal[
+    "feature-extraction",
+    "multi-vector",
+    "fill-mask",
+    "sequence-classification",
+    "token-classification",
+    "text-generation",
+]
+"""What a model is for, mostly in the hub's words for what its Transformer module gives."""
 
 
 class Chain(msgspec.Struct, frozen=True):
@@ -49,24 +67,25 @@ def read_chain(files: ModelFiles) -> Chain:
     Raises:
         MissingFile, ModelRefused: it is missing or not understood.
     """
-    rows = files.json(_FILE, _NO_MODULES)
+    rows = files.json(MODULES, _NO_MODULES)
     if not isinstance(rows, list) or not rows or not all(isinstance(row, dict) for row in rows):
-        raise ModelRefused(f"{_FILE}: holds no list of modules.", param=_FILE)
+        raise ModelRefused(f"{MODULES}: holds no list of modules.", param=MODULES)
     kinds = [_kind(position, row) for position, row in enumerate(rows)]
     folders = [_folder(position, row) for position, row in enumerate(rows)]
     if kinds[0] not in _FIRST:
         raise refusal(
-            _FILE, "[0].type", f"is {rows[0]['type']!r}; the first module must be one of {', '.join(_FIRST)}."
+            MODULES, "[0].type", f"is {rows[0]['type']!r}; the first module must be one of {', '.join(_FIRST)}."
         )
     first = _FIRST[kinds[0]]
     rest = tuple((kind, folder) for kind, folder in zip(kinds[1:], folders[1:], strict=True) if kind != "Dropout")
     task = _task(first, [kind for kind, _ in rest])
     if task is None or any(kind in _FIRST for kind in kinds[1:]):
         raise refusal(
-            _FILE,
+            MODULES,
             "type",
             f"is {' then '.join(kinds)}; understood are StaticEmbedding then others, Transformer then Pooling then "
-            "others, Transformer then SpladePooling or LogitScore, and Transformer alone.",
+            "others, Transformer then SpladePooling or LogitScore, Transformer then Dense, Normalize, MultiVectorMask "
+            "and HierarchicalTokenPooling, and Transformer alone.",
         )
     return Chain(first, folders[0], task, rest)
 
@@ -82,6 +101,8 @@ def _task(first: str, kinds: list[str]) -> Task | None:
         return "fill-mask"
     if kinds == ["LogitScore"]:
         return "text-generation"
+    if set(kinds) <= _TOKEN_KINDS:
+        return "multi-vector"
     return "feature-extraction" if poolings == ["Pooling"] == kinds[:1] else None
 
 
@@ -138,22 +159,32 @@ _SPLADE_KEYS = frozenset(
 _FIRST = {"Transformer": "Transformer", "MLMTransformer": "Transformer", "StaticEmbedding": "StaticEmbedding"}
 """First modules; the second is an older name of the first."""
 
+_TOKEN_KINDS = frozenset(("Dense", "Normalize", "MultiVectorMask", "HierarchicalTokenPooling"))
+"""Modules that follow where each token gets a vector."""
+
+_SENTENCE, TOKENS = "sentence_embedding", "token_embeddings"
+"""What a module acts on."""
+
+_PYLATE = {"pylate.models.Dense.Dense": _PACKAGE + "base.modules.dense.Dense"}
+"""PyLate's modules, and what they are in sentence-transformers."""
+
 
 def _kind(position: int, row: dict[str, Any]) -> str:
     full = str(row.get("type", ""))
+    full = _PYLATE.get(full, full)
     kind = full.rsplit(".", 1)[-1]
-    known = (*_FIRST, "Dropout", "SpladePooling", "LogitScore", *_READERS)
+    known = (*_FIRST, "Dropout", "SpladePooling", "LogitScore", *_READERS, *sorted(_TOKEN_KINDS - set(_READERS)))
     if not full.startswith(_PACKAGE) or kind not in known:
-        raise refusal(_FILE, f"[{position}].type", f"is {full!r}; known are {', '.join(known)} of {_PACKAGE}*")
+        raise refusal(MODULES, f"[{position}].type", f"is {full!r}; known are {', '.join(known)} of {_PACKAGE}*")
     if row.get("kwargs"):
-        raise refusal(_FILE, f"[{position}].kwargs", f"is {row['kwargs']!r}, which is not understood.")
+        raise refusal(MODULES, f"[{position}].kwargs", f"is {row['kwargs']!r}, which is not understood.")
     return kind
 
 
 def _folder(position: int, row: dict[str, Any]) -> str:
     path = str(row.get("path", ""))
     if path.startswith("/") or ".." in path.split("/"):
-        raise refusal(_FILE, f"[{position}].path", f"is {path!r}, which leads out of the model's directory.")
+        raise refusal(MODULES, f"[{position}].path", f"is {path!r}, which leads out of the model's directory.")
     return f"{path.rstrip('/')}/" if path else ""
 
 
@@ -212,11 +243,16 @@ _POOLING_KEYS = frozenset(_OLD_POOLING_KEYS) | {
 }
 
 
-def _read_dense(files: ModelFiles, folder: str, width: int) -> tuple[Module, int]:
+def read_dense(files: ModelFiles, folder: str, width: int, feature: str = _SENTENCE) -> tuple[Dense, int]:
+    """A Dense that acts on `feature`, and the numbers that it gives.
+
+    Raises:
+        MissingFile, ModelRefused: it does not take `width` numbers, or is not understood.
+    """
     file = folder + "config.json"
     content = files.object(file)
     files.refuse_unknown(file, content, _DENSE_KEYS)
-    _require_sentence_embedding(file, content)
+    _require_feature(file, content, feature, feature)
     if content.get("use_residual"):
         raise refusal(file, "use_residual", "is true, which is not understood.")
     name = str(content.get("activation_function", "torch.nn.modules.activation.Tanh"))
@@ -256,23 +292,33 @@ _DENSE_KEYS = frozenset(
 )
 
 
-def _read_normalize(files: ModelFiles, folder: str, width: int) -> tuple[Module, int]:
+def read_normalize(files: ModelFiles, folder: str, width: int, feature: str = _SENTENCE) -> tuple[Normalize, int]:
+    """A Normalize that acts on `feature`, and `width`.
+
+    Raises:
+        ModelRefused: it acts on something else.
+    """
     # Before sentence-transformers 5 the folder did not even exist.
     file = folder + "config.json"
     content = files.optional_object(file)
     files.refuse_unknown(file, content, frozenset(("module_input_name", "module_output_name")))
-    _require_sentence_embedding(file, content)
+    _require_feature(file, content, feature, _SENTENCE)
     return Normalize(), width
 
 
-def _require_sentence_embedding(file: str, content: dict[str, Any]) -> None:
-    for key in ("module_input_name", "module_output_name"):
-        if content.get(key, "sentence_embedding") not in ("sentence_embedding", None):
-            raise refusal(file, key, f"is {content[key]!r}; only 'sentence_embedding' is understood.")
+def _require_feature(file: str, content: dict[str, Any], feature: str, default: str) -> None:
+    """A module must act on `feature`; if its config does not say, it acts on `default`."""
+    taken = content.get("module_input_name") or default
+    for key, value in (
+        ("module_input_name", taken),
+        ("module_output_name", content.get("module_output_name") or taken),
+    ):
+        if value != feature:
+            raise refusal(file, key, f"is {value!r}; only {feature!r} is understood here.")
 
 
 _READERS: dict[str, Callable[[ModelFiles, str, int], tuple[Module, int]]] = {
     "Pooling": _read_pooling,
-    "Dense": _read_dense,
-    "Normalize": _read_normalize,
+    "Dense": read_dense,
+    "Normalize": read_normalize,
 }

@@ -13,7 +13,8 @@ from shoal.catalog.files import ModelFiles, refusal
 from shoal.catalog.frames import read_frame, stated_frame
 from shoal.catalog.heads import read_classifier, read_judge, read_sparse, read_tagger
 from shoal.catalog.modules import Chain, Task, build_modules, read_chain, read_logit_score, read_splade
-from shoal.catalog.spec import Classifier, Frame, ModelSpec, Module, Normalize, Pooling, Sparse
+from shoal.catalog.multivector import STATED_KEYS, read_colbert, read_m3_heads, states_multivector
+from shoal.catalog.spec import Classifier, Frame, ModelSpec, Module, Normalize, Pooling, Sparse, TokenWeights
 from shoal.catalog.static import read_static
 from shoal.catalog.tokenization import token_ids
 from shoal.types import SimilarityFunction
@@ -36,6 +37,7 @@ _PROMPT_KEYS = frozenset(
 )
 _KINDS: dict[Task, str] = {
     "feature-extraction": "SentenceTransformer",
+    "multi-vector": "MultiVectorEncoder",
     "fill-mask": "SparseEncoder",
     "sequence-classification": "CrossEncoder",
     "text-generation": "CrossEncoder",
@@ -65,10 +67,18 @@ def recognize(
     facts = entry or Entry(id=id)
     chain = _chain(files, facts)
     encoder = _READERS[chain.first](files, chain.folder, chain.task)
-    stated = _stated(files, chain.task)
+    stated = _stated(files, chain)
     modules, dimensions = _modules(files, facts, chain, encoder.width)
-    if facts.dimensions not in (0, dimensions):
-        raise refusal("modules.json", "dimensions", f"come to {dimensions}; the catalog says {facts.dimensions}.")
+    sparse, multivector, tokenization = _sparse(files, chain, encoder), None, encoder.tokenization
+    if chain.task == "multi-vector":
+        colbert = read_colbert(files, chain, encoder, stated)
+        multivector, tokenization = colbert.head, colbert.tokenization
+        stated = {**stated, "prompts": {**(stated.get("prompts") or {}), **colbert.prompts}}
+    elif chain.task == "feature-extraction":
+        sparse, multivector = read_m3_heads(files, encoder)
+    numbers = dimensions or (multivector.dimensions if multivector is not None else 0)
+    if facts.dimensions not in (0, numbers):
+        raise refusal("modules.json", "dimensions", f"come to {numbers}; the catalog says {facts.dimensions}.")
     prompts, default_prompt_name = _prompts(stated, facts, chain.task)
     words, frame = _asked(files, facts, chain, prompts.get(default_prompt_name or ""))
     return ModelSpec(
@@ -78,7 +88,7 @@ def recognize(
         config=encoder.config,
         weights=encoder.weights,
         weights_prefix=encoder.weights_prefix,
-        tokenization=encoder.tokenization,
+        tokenization=tokenization,
         modules=modules,
         dimensions=dimensions,
         prompts=prompts,
@@ -87,11 +97,12 @@ def recognize(
         aliases=facts.aliases,
         licence=facts.licence,
         vocabulary_size=encoder.vocabulary_size,
-        sparse=_sparse(files, chain, encoder),
+        sparse=sparse,
         classifier=_classifier(files, facts, chain, encoder, stated, words),
         similarity=_similarity(stated) if modules else "",
         tagger=read_tagger(files, chain.folder, encoder) if chain.task == "token-classification" else None,
         frame=frame,
+        multivector=multivector,
     )
 
 
@@ -105,6 +116,8 @@ def _chain(files: ModelFiles, facts: Entry) -> Chain:
         return read_chain(files)
     if facts.pooling is not None:
         return Chain("Transformer", "", "feature-extraction")
+    if "HF_ColBERT" in (files.optional_object(_CONFIG).get("architectures") or []):
+        return Chain("Transformer", "", "multi-vector")
     architecture = str((files.optional_object(_CONFIG).get("architectures") or [""])[0])
     if architecture.endswith("ForSequenceClassification"):
         return Chain("Transformer", "", "sequence-classification")
@@ -131,7 +144,7 @@ def _modules(files: ModelFiles, facts: Entry, chain: Chain, width: int) -> tuple
     return (Pooling((facts.pooling,)), *([Normalize()] if facts.normalize else [])), width
 
 
-def _sparse(files: ModelFiles, chain: Chain, encoder: Encoder) -> Sparse | None:
+def _sparse(files: ModelFiles, chain: Chain, encoder: Encoder) -> Sparse | TokenWeights | None:
     if chain.task != "fill-mask":
         return None
     pooling = read_splade(files, chain.rest[0][1]) if chain.rest else {}
@@ -172,13 +185,19 @@ def _asked(
     return words, stated_frame(stated.frame, stated.instruction, ENTRY_FILE)
 
 
-def _stated(files: ModelFiles, task: Task) -> Json:
+def _stated(files: ModelFiles, chain: Chain) -> Json:
     """config_sentence_transformers.json, checked; {} if there is none."""
+    task = chain.task
+    if task == "multi-vector" and not chain.rest:
+        return {}  # as in the reference, which takes Stanford's own file for it
     content = files.optional_object(_PROMPTS)
-    files.refuse_unknown(_PROMPTS, content, _PROMPT_KEYS)
+    files.refuse_unknown(_PROMPTS, content, _PROMPT_KEYS | (STATED_KEYS if task == "multi-vector" else frozenset()))
     expected = _KINDS.get(task, "none of its classes")
     kind = content.get("model_type", expected)
-    if kind != expected:
+    if task == "multi-vector":
+        if not states_multivector(content):
+            raise refusal("modules.json", "type", "lists no Pooling, and the model is none for multivectors.")
+    elif kind != expected:
         raise refusal(_PROMPTS, "model_type", f"is {kind!r}, but the modules are those of a {expected}.")
     return content
 

@@ -11,16 +11,18 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
+
 from shoal.catalog.files import ModelFiles, refusal
 from shoal.catalog.spec import Tokenization
 from shoal.catalog.tokenizer_classes import CLASSES
 
-__all__ = ["read_tokenization", "token_ids"]
+__all__ = ["MIN_LENGTH", "Words", "read_tokenization", "reference_settings", "token_ids"]
 
 _CONFIG = "tokenizer_config.json"
 _TOKENIZER = "tokenizer.json"
 _NAMED = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
-_MIN_LENGTH = 3
+MIN_LENGTH = 3
 """Two special tokens and one of the text's own."""
 _ST_FILES = tuple(
     f"sentence_{name}_config.json"
@@ -28,6 +30,26 @@ _ST_FILES = tuple(
 )
 
 Json = dict[str, Any]
+
+
+class Words(msgspec.Struct, frozen=True):
+    """A tokenizer's vocabulary.
+
+    Attributes:
+        ids: of every token, added ones included.
+        named: special tokens by name (`mask_token`), as the tokenizer's class has them.
+        longest: tokens of the longest text that the encoder's position table holds.
+        pads_left: whether its padding stands in front.
+    """
+
+    ids: dict[str, int] = {}
+    named: dict[str, str] = {}
+    longest: int = 0
+    pads_left: bool = False
+
+    def id_of(self, name: str) -> int:
+        """Id of a special token by its name, -1 if there is none."""
+        return self.ids.get(self.named.get(name, ""), -1)
 
 
 def read_tokenization(
@@ -39,8 +61,8 @@ def read_tokenization(
     max_positions: int,
     fixed_class: str = "",
     task: str = "feature-extraction",
-) -> tuple[Tokenization, int]:
-    """The tokenization of the encoder in the subdirectory `prefix` ("" or "0_Transformer/"), and its vocabulary's size.
+) -> tuple[Tokenization, Words]:
+    """The tokenization of the encoder in the subdirectory `prefix` ("" or "0_Transformer/"), and its vocabulary.
 
     Args:
         default_class: tokenizer class if tokenizer_config.json names none.
@@ -54,7 +76,7 @@ def read_tokenization(
     """
     document = files.object(prefix + _TOKENIZER, "Save the model's tokenizer as tokenizer.json, with transformers.")
     settings = files.optional_object(prefix + _CONFIG)
-    reference = _reference_settings(files, prefix, task)
+    reference = reference_settings(files, prefix, task)
     for key, wrong in (
         ("auto_map", "asks for code, which is never run."),
         ("split_special_tokens", "is not supported."),
@@ -78,7 +100,15 @@ def read_tokenization(
         unknown=unknown,
         parts={"truncation": None, "padding": None, **parts},
     )
-    return tokenization, max(vocabulary.values()) + 1
+    defaults = CLASSES[class_name].named
+    padding_side = settings.get("padding_side") or (document.get("padding") or {}).get("direction", "right")
+    words = Words(
+        ids=vocabulary,
+        named=_named_tokens(files, prefix, settings, defaults),
+        longest=max_positions,
+        pads_left=padding_side.lower() == "left",
+    )
+    return tokenization, words
 
 
 def token_ids(files: ModelFiles, prefix: str, tokens: tuple[str, ...], key: str) -> tuple[int, ...]:
@@ -107,12 +137,12 @@ def _class_name(stated: str, document: Json) -> str:
     return "TokenizersBackend" if name == "LlamaTokenizer" and "ByteLevel" in steps else name
 
 
-def _reference_settings(files: ModelFiles, prefix: str, task: str) -> Json:
+def reference_settings(files: ModelFiles, prefix: str, task: str) -> Json:
     """sentence_bert_config.json, checked: it may change what a text is before the encoder sees it."""
     file = next((prefix + name for name in _ST_FILES if files.has(prefix + name)), prefix + _ST_FILES[0])
     content = files.optional_object(file)
     files.refuse_unknown(file, content, _REFERENCE_KEYS)
-    for key, allowed in {**_REFERENCE_ALLOWED, **_TASKS[task], "transformer_task": (task,)}.items():
+    for key, allowed in {**_REFERENCE_ALLOWED, "transformer_task": (task,), **_TASKS[task]}.items():
         if key in content and content[key] not in allowed:
             raise refusal(file, key, f"is {content[key]!r}, which is not understood.")
     return content
@@ -123,9 +153,22 @@ def _module(output: str, name: str) -> dict[str, tuple[Any, ...]]:
     return {"modality_config": (modality,), "module_output_name": (name,)}
 
 
+class _Anything(tuple[Any, ...]):
+    """Whatever the key says; somebody else reads it."""
+
+    def __contains__(self, value: object) -> bool:
+        return True
+
+
+_SIDES = ("query_length", "document_length", "query_expansion")
 _LOGITS = {"method": "forward", "method_output_name": "logits"}
-_TASKS = {
+_TASKS: dict[str, dict[str, tuple[Any, ...]]] = {
     "feature-extraction": _module("last_hidden_state", "token_embeddings"),
+    "multi-vector": {
+        **_module("last_hidden_state", "token_embeddings"),
+        "transformer_task": ("feature-extraction",),
+        **dict.fromkeys(_SIDES, _Anything()),
+    },
     "fill-mask": _module("logits", "token_embeddings"),
     "sequence-classification": _module("logits", "scores"),
     "token-classification": _module("logits", "token_embeddings"),
@@ -143,7 +186,7 @@ _TASKS = {
 }
 _REFERENCE_ALLOWED: dict[str, tuple[Any, ...]] = {
     "do_lower_case": (True, False, None),
-    **dict.fromkeys(("query_length", "document_length", "query_expansion", "tokenizer_name_or_path"), (None,)),
+    **dict.fromkeys((*_SIDES, "tokenizer_name_or_path"), (None,)),
     **dict.fromkeys(("processing_kwargs", "model_args", "tokenizer_args", "config_args"), (None, {})),
     **dict.fromkeys(("model_kwargs", "processor_kwargs", "config_kwargs"), (None, {})),
 }
@@ -163,8 +206,8 @@ def _max_length(prefix: str, settings: Json, reference: Json, max_positions: int
         file, key, stated = prefix + _CONFIG, "model_max_length", settings.get("model_max_length")
     if stated is None:
         return max_positions
-    if not isinstance(stated, int | float) or not stated >= _MIN_LENGTH:
-        raise refusal(file, key, f"is {stated!r}; it must be a number of tokens, at least {_MIN_LENGTH}.")
+    if not isinstance(stated, int | float) or not stated >= MIN_LENGTH:
+        raise refusal(file, key, f"is {stated!r}; it must be a number of tokens, at least {MIN_LENGTH}.")
     return int(min(stated, max_positions))
 
 

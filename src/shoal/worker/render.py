@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from binascii import b2a_base64
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from functools import singledispatch
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import numpy as np
@@ -16,6 +16,7 @@ from shoal.adapters.base import (
     Entities,
     Finished,
     Labels,
+    MultiVectors,
     Scores,
     SparseVectors,
     TokenLists,
@@ -26,6 +27,8 @@ from shoal.adapters.base import (
 from shoal.types import Encoding, Render, Rendered
 
 __all__ = ["render"]
+
+SequenceT = TypeVar("SequenceT", npt.NDArray[Any], list[bytes])
 
 
 def render(result: Finished, how: Render, first_item: int) -> Rendered:
@@ -67,6 +70,11 @@ def _(result: SparseVectors) -> Rendered:
     return Rendered(b"", lengths=result.lengths.tolist())
 
 
+@_facts.register
+def _(result: MultiVectors) -> Rendered:
+    return msgspec.structs.replace(_facts(result.vectors), lengths=result.lengths.tolist())
+
+
 @singledispatch
 def _pieces(result: Any, encoding: Encoding) -> Iterable[bytes]:
     """Each item's bytes; with `raw` any pieces that make up the whole."""
@@ -79,6 +87,17 @@ def _(result: Vectors, encoding: Encoding) -> Iterable[bytes]:
     if encoding == "raw":
         return (rows.tobytes(),)
     return _json_rows(rows) if encoding == "json" else _base64_rows(rows)
+
+
+@_pieces.register
+def _(result: MultiVectors, encoding: Encoding) -> Iterable[bytes]:
+    vectors = result.vectors
+    if encoding != "base64":
+        pieces = list(_pieces(vectors, encoding))
+        return pieces if encoding == "raw" else [b"[%b]" % b",".join(rows) for rows in _split(pieces, result.lengths)]
+    shape = b'{"shape":[%d,%d],"data":"%b"}'
+    texts = _split(np.ascontiguousarray(vectors.data), result.lengths)
+    return [shape % (len(rows), vectors.dimensions, b2a_base64(rows.data, newline=False)) for rows in texts]
 
 
 @_pieces.register
@@ -146,8 +165,10 @@ def _entries(indices: npt.NDArray[Any], values: npt.NDArray[Any]) -> bytes:
     return b"[%b]" % b",".join(entries)
 
 
-def _split(flat: npt.NDArray[Any], lengths: npt.NDArray[np.int32]) -> Sequence[npt.NDArray[Any]]:
-    return np.split(flat, np.cumsum(lengths)[:-1])
+def _split(flat: SequenceT, lengths: npt.NDArray[np.int32]) -> list[SequenceT]:
+    """The part of each item."""
+    ends = np.cumsum(lengths).tolist()
+    return [flat[end - length : end] for end, length in zip(ends, lengths.tolist(), strict=True)]
 
 
 def _json_row(row: npt.NDArray[Any]) -> bytes:
@@ -156,7 +177,7 @@ def _json_row(row: npt.NDArray[Any]) -> bytes:
 
 def _json_rows(rows: npt.NDArray[Any]) -> list[bytes]:
     """`[..]` for each row, numbers in the shortest form that reads back as the same float: one pass for all rows."""
-    return [b"[%b]" % row for row in _json_row(rows)[2:-2].split(b"],[")]
+    return [b"[%b]" % row for row in _json_row(rows)[2:-2].split(b"],[")] if len(rows) else []
 
 
 def _base64_rows(rows: npt.NDArray[Any]) -> Iterable[bytes]:
