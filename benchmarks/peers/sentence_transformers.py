@@ -1,0 +1,47 @@
+"""sentence-transformers with each of its back ends, behind a minimal HTTP server of ours: it ships none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from benchmarks.peers.base import SERVING, UVICORN, Peer, main, model_directory
+
+__all__ = ["PEERS"]
+
+# Pinned, because pip's search through the versions that exclude each other takes half an hour: the onnx back end still
+# wants transformers 4, and with it an older sentence-transformers.
+TORCH = "torch==2.13.0"
+PACKAGES = {
+    "torch": ("sentence-transformers==6.2.0", "transformers==5.24.0"),
+    "openvino": (
+        "sentence-transformers==6.2.0",
+        "optimum-intel[openvino]==2.2.0",
+        "transformers>=5.4,<5.6",
+        "torchvision",
+    ),
+    "onnx": ("sentence-transformers==5.1.2", "optimum-onnx[onnxruntime]==0.1.0", "transformers==4.57.3"),
+}
+
+
+def _command(backend: str) -> Callable[[Path, int, Path], Sequence[str]]:
+    def command(made: Path, port: int, root: Path) -> Sequence[str]:
+        return [str(made / "bin" / "python"), "-P", str(SERVING), backend, model_directory(), str(port)]
+
+    return command
+
+
+def _peer(name: str, backend: str) -> Peer:
+    steps = ((TORCH,), (TORCH, *PACKAGES[backend], *UVICORN))
+    note = f"back end {backend}, its defaults; a minimal HTTP server of ours in front, no batching across requests"
+    return Peer(name, note, f"st-{backend}", steps, _command(backend))
+
+
+PEERS = (
+    _peer("sentence-transformers", "torch"),
+    _peer("sentence-transformers openvino", "openvino"),
+    _peer("sentence-transformers onnx", "onnx"),
+)
+
+if __name__ == "__main__":
+    main(*PEERS)
