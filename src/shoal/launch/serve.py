@@ -10,6 +10,7 @@ import contextlib
 import dataclasses
 import errno
 import os
+import secrets
 import sys
 import time
 from collections.abc import AsyncIterator, Coroutine, Sequence
@@ -85,7 +86,7 @@ async def _serve_alone(
     try:
         async with listening(gateway, gateway_settings) as url:
             await worker.start()
-            await _welcome(gateway, url, started, worker.wait_ready(), stopping)
+            await _welcome(gateway, url, gateway_settings, started, worker.wait_ready(), stopping)
             await stopping.wait()
     finally:
         await worker.drain()
@@ -105,8 +106,9 @@ async def _serve_with_children(
     started = time.perf_counter()
     async with contextlib.AsyncExitStack() as stack:
         if not queue_settings.queue:
-            broker = await stack.enter_async_context(kept_running(Broker(port=0)))
-            queue_settings = dataclasses.replace(queue_settings, queue=broker.url)
+            token = secrets.token_urlsafe(32)  # other users of this machine reach its port, too
+            broker = await stack.enter_async_context(kept_running(Broker(port=0, token=token)))
+            queue_settings = dataclasses.replace(queue_settings, queue=broker.url, queue_token=token)
         if not worker_settings.threads:
             share = max(1, len(os.sched_getaffinity(0)) // num_workers)
             worker_settings = dataclasses.replace(worker_settings, threads=share)
@@ -123,7 +125,7 @@ async def _serve_with_children(
         stack.push_async_callback(queue.close)
         gateway = Gateway(queue, gateway_settings, queue_settings)
         url = await stack.enter_async_context(listening(gateway, gateway_settings))
-        await _welcome(gateway, url, started, gateway.wait_until_ready(), stopping)
+        await _welcome(gateway, url, gateway_settings, started, gateway.wait_until_ready(), stopping)
         await stopping.wait()
     return 0
 
@@ -155,7 +157,12 @@ async def _start(server: Server) -> int:
 
 
 async def _welcome(
-    gateway: Gateway, url: str, started: float, ready: Coroutine[Any, Any, None], stopping: asyncio.Event
+    gateway: Gateway,
+    url: str,
+    settings: GatewaySettings,
+    started: float,
+    ready: Coroutine[Any, Any, None],
+    stopping: asyncio.Event,
 ) -> None:
     """Say on stderr where to knock, and once `ready` returns, what to try.
 
@@ -172,7 +179,10 @@ async def _welcome(
         return
     names = gateway.model_names
     seconds = time.perf_counter() - started
-    welcome = _WELCOME.format(seconds=seconds, models=", ".join(names), url=url, model=names[0])
+    header, api_key = ("-H 'authorization: Bearer KEY' ", "KEY") if settings.keys_file else ("", "none")
+    welcome = _WELCOME.format(
+        seconds=seconds, models=", ".join(names), url=url, model=names[0], header=header, api_key=api_key
+    )
     print(welcome, file=sys.stderr, flush=True)
 
 
@@ -183,10 +193,10 @@ async def _wait(event: asyncio.Event) -> None:
 _WELCOME = """\
 Ready after {seconds:.1f} s: {models}
 
-  curl {url}/v1/embeddings -H 'content-type: application/json' \\
+  curl {url}/v1/embeddings {header}-H 'content-type: application/json' \\
     -d '{{"model": "{model}", "input": "hello shoal"}}'
 
-  openai:  OpenAI(base_url="{url}/v1", api_key="none").embeddings.create(model="{model}", input=["hello"])
+  openai:  OpenAI(base_url="{url}/v1", api_key="{api_key}").embeddings.create(model="{model}", input=["hello"])
   shoal:   shoal embed --url {url} "hello shoal" "another text"
   docs:    {url}/docs      metrics: {url}/metrics      stop: Ctrl-C
 """
