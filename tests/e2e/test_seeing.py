@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
+from pathlib import Path
 
 import httpx
 from prometheus_client.parser import text_string_to_metric_families
@@ -34,6 +36,9 @@ def test_one_page_for_gateway_and_worker() -> None:
         assert now["shoal_requests_total"] == now["shoal_batches_total"] == now["shoal_workers"] == 1
         assert now["shoal_items_total"] == now["shoal_batch_items_total"] == 2
         assert now["shoal_tokens_total"] == now["shoal_batch_tokens_total"]
+        page = httpx.get(f"{url}/metrics").text
+    described = (Path(__file__).parents[2] / "docs" / "operations.md").read_text()
+    assert set(re.findall(r"^# TYPE (shoal_\w+)", page, re.MULTILINE)) == set(re.findall(r"shoal_\w+", described))
 
 
 def free_port() -> int:

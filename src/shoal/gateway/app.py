@@ -65,7 +65,7 @@ class Gateway:
         self._queue = queue
         self._pool = queue_settings.pool
         self._directory = Directory(time.monotonic)
-        self._measures = Measures(metrics or Metrics(), OWN_ROUTES)
+        self._measures = Measures(metrics or Metrics(), [surface.route for surface in routes.surfaces], OWN_ROUTES)
         self._access = Access(settings.keys_file, self._measures.metrics)
         self._measures.know_classes(self._access.classes)
         self._demands = Demands(queue, f"demand.{self._pool}")
@@ -94,6 +94,8 @@ class Gateway:
         self._measures.watch(
             lambda: float(self._dispatch.num_open_chunks),
             lambda: float(self._directory.num_workers),
+            lambda: self._dispatch.waiting_s,
+            lambda: self._dispatch.on_way_s,
         )
         self._directory.on_change(self._know_models)
         await self._dispatch.start()

@@ -7,7 +7,7 @@ tenants count by the class that their key states, of which there are few.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from shoal.errors import CODES
 from shoal.gateway.ask import Answer
@@ -34,11 +34,17 @@ class _OfModel:
 
 
 class Measures:
-    """What the gateway counts."""
+    """What the gateway counts.
 
-    def __init__(self, metrics: Metrics, routes: tuple[str, ...]) -> None:
+    Args:
+        routes: all, whose outcomes show at zero.
+        own_routes: those that show each model at zero; the others show it once they are used with it.
+    """
+
+    def __init__(self, metrics: Metrics, routes: Sequence[str], own_routes: Sequence[str]) -> None:
         self.metrics = metrics
         self._routes = routes
+        self._own_routes = own_routes
         of_request = ("route", "model")
         self._requests = metrics.counter(
             "shoal_requests",
@@ -59,8 +65,16 @@ class Measures:
         self._of_model: dict[tuple[str, str, str], _OfModel] = {}
         self._classes: tuple[str, ...] = ()
 
-    def watch(self, open_chunks: Callable[[], float], num_workers: Callable[[], float]) -> None:
+    def watch(
+        self,
+        open_chunks: Callable[[], float],
+        num_workers: Callable[[], float],
+        waiting_s: Callable[[], float],
+        on_way_s: Callable[[], float],
+    ) -> None:
         """Declare what is read when somebody scrapes."""
+        self.metrics.gauge("shoal_waiting_seconds", "Work that waits in this gateway for its turn.", waiting_s)
+        self.metrics.gauge("shoal_on_way_seconds", "Work published by this gateway and not answered yet.", on_way_s)
         self.metrics.gauge("shoal_chunks_in_flight", "Chunks published and not answered yet.", open_chunks)
         self.metrics.gauge("shoal_workers", "Workers alive.", num_workers)
 
@@ -73,7 +87,7 @@ class Measures:
 
     def know(self, model: str) -> None:
         """Show a model's metrics at zero."""
-        for route, tenant_class in itertools.product(self._routes, self._classes):
+        for route, tenant_class in itertools.product(self._own_routes, self._classes):
             self._find(route, model, tenant_class)
 
     def succeed(self, route: str, answer: Answer, tenant_class: str) -> None:
