@@ -58,6 +58,9 @@ async def test_sigkill_of_the_host_under_load_loses_no_request(station: Any) -> 
     assert one.worker.host_pid != killed
     assert await one.queue.depth(LANE) == 0
     assert one.worker.is_ready
+    states = [status.models[0].state for status in one.statuses if status.models]
+    assert "loading" in states[states.index("ready") :]
+    await one.heard(lambda: one.state() == "ready")
 
 
 async def test_two_sigkills_in_a_row_lose_no_request_either(station: Any) -> None:

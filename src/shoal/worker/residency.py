@@ -82,9 +82,13 @@ class Residency:
 
     @property
     def states(self) -> tuple[LoadedModel, ...]:
-        """Models that are ready, loading or waiting for room (with the seconds it should take), or failed of late."""
-        ready = [model.state for model in self._serving()]
-        loading = [LoadedModel(id, "loading", load_s=self._last_load_s) for id in self._coming]
+        """Models that are ready, loading or waiting for room (with the seconds it should take), or failed of late.
+
+        While the host is down none is ready: all are about to be loaded again.
+        """
+        ready = [model.state for model in self._serving()] if self._host_is_up.is_set() else []
+        again = [] if ready else [model.id for model in self._serving()]
+        loading = [LoadedModel(id, "loading", load_s=self._last_load_s) for id in (*again, *self._coming)]
         return (*ready, *loading, *self._failures.states)
 
     @property
@@ -143,6 +147,7 @@ class Residency:
     def host_exited(self) -> None:
         """The sessions are gone; loads wait until `reload` is through."""
         self._host_is_up.clear()
+        self._on_change()
 
     async def reload(self) -> None:
         """Load again, into a new host, what was ready in the old one. One that kills it again is given up.
