@@ -25,7 +25,7 @@ from shoal.queue.broker import Broker
 from shoal.settings import QueueSettings
 from shoal.types import Lane
 
-LANE = Lane("default", "org/model")
+LANE, BACKLOG = Lane("default", "org/model"), Lane("default", "org/backlog")
 REPLIES, FIGURES = "reply.publisher", "reply.figures"
 
 
@@ -93,6 +93,14 @@ async def ask_cpu_s(queue: Queue) -> float:
         await listener.close()
 
 
+async def fill(queue: Queue, depth: int, body: bytes) -> None:
+    """Put messages into a lane that nobody pulls from."""
+    run = f"{time.time_ns():x}"
+    for start in range(0, depth, 256):
+        numbers = range(start, min(depth, start + 256))
+        await asyncio.gather(*(queue.publish(BACKLOG, f"{run}.{number}", body) for number in numbers))
+
+
 async def measure_jetstream(arguments: argparse.Namespace, body: bytes) -> dict[str, Any]:
     async with Broker(port=0) as broker:
         process = await asyncio.create_subprocess_exec(
@@ -101,6 +109,7 @@ async def measure_jetstream(arguments: argparse.Namespace, body: bytes) -> dict[
         queue = await open_queue(QueueSettings(queue=broker.url))
         try:
             await ask_cpu_s(queue)
+            await fill(queue, arguments.depth, body)
             await publish_and_wait(queue, 500, arguments.in_flight, body)
             before_s = await ask_cpu_s(queue)
             figures = await publish_and_wait(queue, arguments.rounds, arguments.in_flight, body)
@@ -119,6 +128,7 @@ async def measure_jetstream(arguments: argparse.Namespace, body: bytes) -> dict[
 async def measure_memory(arguments: argparse.Namespace, body: bytes) -> dict[str, Any]:
     queue = await open_queue(QueueSettings())
     await pull_and_reply(queue, 64, b"r" * arguments.reply_bytes)
+    await fill(queue, arguments.depth, body)
     await publish_and_wait(queue, 500, arguments.in_flight, body)
     figures = await publish_and_wait(queue, arguments.rounds, arguments.in_flight, body)
     await queue.close()
@@ -131,6 +141,7 @@ def main() -> None:
     parser.add_argument("--in-flight", type=int, default=64)
     parser.add_argument("--body-bytes", type=int, default=300)
     parser.add_argument("--reply-bytes", type=int, default=2200)
+    parser.add_argument("--depth", type=int, default=0, help="messages that wait in another lane meanwhile")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--puller", default="", help=argparse.SUPPRESS)
     arguments = parser.parse_args()

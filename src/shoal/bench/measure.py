@@ -42,6 +42,7 @@ class Generator:
                 arrivals=load.arrivals.share(number, self._num_processes),
                 requests=load.requests[number :: self._num_processes] or load.requests,
                 models=load.models[number :: self._num_processes] or load.models,
+                api_keys=load.api_keys[number :: self._num_processes] or load.api_keys,
                 seed=load.seed * self._num_processes + number,
             )
             parts.append(self._pool.submit(send_load, shared, starts_at))

@@ -68,7 +68,7 @@ class Load(msgspec.Struct, frozen=True):
 
     Attributes:
         requests: the texts of each request, sent in turn.
-        models: of each request; empty if all are of the target's own.
+        models, api_keys: of each request; empty if all are of the target's own.
         duration_s: new requests are sent for so long; those under way are waited for.
         timeout_s: of a request, from the intended time on.
         seed: of the arrivals.
@@ -83,13 +83,18 @@ class Load(msgspec.Struct, frozen=True):
     seed: int = 0
     max_connections: int = 1024
     models: list[str] = []
+    api_keys: list[str] = []
 
     def messages(self) -> list[bytes]:
         """Each request as it goes over the wire."""
-        if not self.models:
-            return [self.target.request(texts) for texts in self.requests]
-        targets = {model: msgspec.structs.replace(self.target, model=model) for model in set(self.models)}
-        return [targets[model].request(texts) for model, texts in zip(self.models, self.requests, strict=True)]
+        models = self.models or [self.target.model] * len(self.requests)
+        keys = self.api_keys or [self.target.api_key] * len(self.requests)
+        kinds = {
+            pair: msgspec.structs.replace(self.target, model=pair[0], api_key=pair[1])
+            for pair in set(zip(models, keys, strict=True))
+        }
+        rows = zip(models, keys, self.requests, strict=True)
+        return [kinds[model, key].request(texts) for model, key, texts in rows]
 
 
 class Measured(msgspec.Struct):
