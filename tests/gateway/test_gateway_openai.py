@@ -81,9 +81,7 @@ async def test_order_over_many_chunks_whatever_order_replies_come_in(running: Ru
         for chunk, lease in reversed(window):
             running.worker.reply(chunk, lease)
             running.worker.reply(chunk)
-    assert [chunk.priority for chunk in sorted(chunks, key=lambda chunk: chunk.index)[:4]] == ["default"] * 2 + [
-        "bulk"
-    ] * 2
+    assert {chunk.priority for chunk in chunks} == {"bulk"}
     assert len(chunks) > 16
     data = (await pending).json()["data"]
     assert [entry["index"] for entry in data] == list(range(100))

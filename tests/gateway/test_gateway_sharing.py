@@ -12,6 +12,7 @@ import httpx
 import pytest
 
 from gateway.conftest import SETTINGS, Running, Start
+from shoal.gateway import supply
 from shoal.gateway.keys import keyfile
 from shoal.types import decode_gone
 
@@ -24,8 +25,9 @@ KEYS = {tenant: keyfile.new_key() for tenant in ("own", "flood", "quiet", "batch
 
 
 @pytest.fixture
-async def slow(start_gateway: Start, tmp_path: Path) -> AsyncIterator[Running]:
+async def slow(start_gateway: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Running]:
     """A worker that says it does 1,000 tokens a second, in batches of 64; so the window is 178 tokens."""
+    monkeypatch.setattr(supply, "TRUSTED_S", 1e9)  # it holds what it gets, which is no measure
     keys = tmp_path / "keys.jsonl"
     for tenant, (key, key_id) in KEYS.items():
         most_urgent = "bulk" if tenant == "batch" else "interactive"
@@ -100,7 +102,10 @@ async def test_who_would_wait_too_long_is_told_when_to_come_again(slow: Running)
     assert (await ask(slow, x_shoal_timeout="2")).status_code == 200
 
 
-async def test_the_setting_bounds_the_wait_of_the_most_patient(start_gateway: Start) -> None:
+async def test_the_setting_bounds_the_wait_of_the_most_patient(
+    start_gateway: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(supply, "TRUSTED_S", 1e9)
     async with start_gateway(dataclasses.replace(SETTINGS, max_wait_s=0.5)) as running:
         running.worker.c_s = 0.001
         running.worker.is_holding = True

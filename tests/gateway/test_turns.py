@@ -39,7 +39,7 @@ ROOM = st.integers(1, 5000)
 def turns_of(*requests: Request) -> Turns[Request]:
     turns: Turns[Request] = Turns()
     for request in requests:
-        turns.add(request, request.rank, 0, len(request.costs))
+        turns.add(request, request.rank)
     return turns
 
 
@@ -69,7 +69,7 @@ def test_all_goes_once_and_in_order_but_what_is_past_its_deadline(requests: list
 @given(REQUESTS, st.data())
 def test_what_is_dropped_never_goes(requests: list[Request], data: st.DataObject) -> None:
     turns: Turns[Request] = Turns()
-    parts = [turns.add(request, request.rank, 0, len(request.costs)) for request in requests]
+    parts = [turns.add(request, request.rank) for request in requests]
     early = turns.take(-1.0, [data.draw(ROOM)] * len(LANES), FOREVER)
     dropped = data.draw(st.lists(st.sampled_from(parts), unique=True)) if parts else []
     for part in dropped:
@@ -97,7 +97,7 @@ def test_a_new_tenant_waits_for_a_turn_of_each_other_at_most(num_waiting: int, c
     floods = [Request([cost], tenant=f"flood {n % num_tenants}") for n in range(num_waiting * num_tenants)]
     turns = turns_of(*floods)
     turns.take(1.0, [5 * cost] * len(LANES), 0.0)
-    turns.add(quiet := Request([cost], tenant="quiet"), DEFAULT, 0, 1)
+    turns.add(quiet := Request([cost], tenant="quiet"), DEFAULT)
     others = itertools.takewhile(lambda going: going[0] is not quiet, order(turns))
     assert cost * len(list(others)) <= num_tenants * (2 * TURN_TOKENS)
 
@@ -153,7 +153,7 @@ def test_ahead_is_about_what_goes_before(requests: list[Request], costs: list[in
     turns = turns_of(*requests)
     tokens = sum(costs)
     expected = turns.ahead(rank, tenant, tokens)
-    turns.add(mine := Request(costs, tenant=tenant), rank, 0, len(costs))
+    turns.add(mine := Request(costs, tenant=tenant), rank)
     going = list(order(turns))
     last = max(place for place, (request, _) in enumerate(going) if request is mine)
     before = sum(request.costs[index] for request, index in going[:last] if request is not mine)

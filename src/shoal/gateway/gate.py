@@ -18,8 +18,8 @@ from shoal.types import ChunkReply, LoadedModel
 
 __all__ = ["Gate"]
 
-FIRST_CHUNKS = 2
-"""So many chunks of each request go to the lane that it asks for, the rest to the lowest: short ones pass long ones."""
+SHORT_CHUNKS = 2
+"""A request of more is long and goes to the lowest lane, unless it asks for the most urgent: short ones pass it."""
 
 LITTLE = 0.5
 """The part of its fair share of the window that a tenant may have on its way and still count as quiet."""
@@ -73,6 +73,8 @@ class Gate:
             Overloaded: it would wait too long.
         """
         rank, costs = request.rank, request.costs
+        if rank and len(costs) > SHORT_CHUNKS:
+            rank = _LOWEST
         if len(costs) == 1 and not self.is_crowded and self._room(rank) > 0:
             self._go(request, 0, rank)
         elif rank == _DEFAULT and self._is_quiet(request):
@@ -80,13 +82,8 @@ class Gate:
                 self._go(request, index, 0)
         else:
             self._count(0, now)
-            first = min(len(costs), FIRST_CHUNKS) if rank < _LOWEST else len(costs)
-            last_rank = rank if first == len(costs) else _LOWEST
-            self.check(last_rank, request.tenant, sum(costs), request.deadline - now, max_wait_s)
-            parts = [self._turns.add(request, rank, 0, first)]
-            if first < len(costs):
-                parts.append(self._turns.add(request, _LOWEST, first, len(costs)))
-            request.parts = tuple(parts)
+            self.check(rank, request.tenant, sum(costs), request.deadline - now, max_wait_s)
+            request.part = self._turns.add(request, rank)
             self._pump(now)
 
     def check(self, rank: int, tenant: str, tokens: int, left_s: float, max_wait_s: float) -> None:
@@ -123,8 +120,8 @@ class Gate:
         """A request has ended; returns whether chunks of it are still on their way."""
         if not request.missing:
             return False
-        for part in request.parts:
-            self._turns.drop(part)
+        if request.part is not None:
+            self._turns.drop(request.part)
         on_their_way = request.on_their_way
         for index in on_their_way:
             self._release(request, index)

@@ -24,7 +24,7 @@ class OpenRequest:
         rank: of the lane that it asks for.
         costs: estimated tokens of each chunk.
         ranks: of the lane that each chunk was published to, or `HERE`.
-        parts: its chunks that wait for their turn.
+        part: its chunks that wait for their turn.
         missing: chunks without a reply.
         deadline: on the event loop's clock, as `opened_at`.
     """
@@ -37,7 +37,7 @@ class OpenRequest:
         "missing",
         "model",
         "opened_at",
-        "parts",
+        "part",
         "rank",
         "ranks",
         "receive",
@@ -63,7 +63,7 @@ class OpenRequest:
         self.chunks = chunks
         self.costs = chunks.costs
         self.ranks = [HERE] * len(chunks.costs)
-        self.parts: tuple[Part[OpenRequest], ...] = ()
+        self.part: Part[OpenRequest] | None = None
         self.replies: list[ChunkReply | None] = [None] * len(chunks.costs)
         self.missing = len(chunks.costs)
         self.done = done

@@ -30,7 +30,10 @@ MEMORY_S = 5.0
 TRUSTED_S = 1.0
 """After so long, what was measured is all that counts."""
 
-LEAST_SECONDS_PER_TOKEN = 1e-8
+LEAST_SHARE = 0.1
+"""Workers that stall for a while, as when one restarts, do not count as slower than this part of what they announce."""
+
+LEAST_SECONDS_PER_TOKEN = 1e-7
 RATIO_WEIGHT_TOKENS = 20_000
 LEAST_RATIO, MOST_RATIO = 0.2, 5.0
 
@@ -90,5 +93,5 @@ class Supply:
         """How fast work that waits goes away."""
         trust = min(1.0, self._seconds / TRUSTED_S)
         measured = self._tokens / self._seconds if self._seconds else 0.0
-        rate = trust * measured + (1 - trust) * self._announced_per_s / self._ratio
-        return max(rate, 1.0)
+        announced = self._announced_per_s / self._ratio
+        return max(trust * measured + (1 - trust) * announced, LEAST_SHARE * announced)

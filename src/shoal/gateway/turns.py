@@ -97,20 +97,19 @@ class _Ring(Generic[MemberT]):
 
 
 class Part(Generic[RequestT]):
-    """The chunks of one request that wait in one lane: `index` up to `stop`.
+    """The chunks of one request that wait, from `index` on.
 
     Attributes:
         tokens: what they cost in all.
     """
 
-    __slots__ = ("deficit", "index", "request", "stop", "tenant", "tokens")
+    __slots__ = ("deficit", "index", "request", "tenant", "tokens")
 
-    def __init__(self, request: RequestT, start: int, stop: int, tenant: _Tenant[RequestT]) -> None:
+    def __init__(self, request: RequestT, tenant: _Tenant[RequestT]) -> None:
         self.request = request
-        self.index = start
-        self.stop = stop
+        self.index = 0
         self.tenant = tenant
-        self.tokens = sum(request.costs[start:stop])
+        self.tokens = sum(request.costs)
         self.deficit = 0
 
     @property
@@ -162,12 +161,12 @@ class _Lane(Generic[RequestT]):
         self.tokens = 0
         self.earned = 0.0
 
-    def add(self, request: RequestT, start: int, stop: int) -> Part[RequestT]:
+    def add(self, request: RequestT) -> Part[RequestT]:
         tenant = self.tenants.get(request.tenant)
         if tenant is None:
             tenant = self.tenants[request.tenant] = _Tenant(request.tenant, self)
             self.ring.join(tenant)
-        part = Part(request, start, stop, tenant)
+        part = Part(request, tenant)
         tenant.ring.join(part)
         tenant.num_parts += 1
         tenant.tokens += part.tokens
@@ -206,9 +205,9 @@ class Turns(Generic[RequestT]):
         """Those that wait, one that waits in two lanes counted twice."""
         return sum(len(lane.tenants) for lane in self._lanes)
 
-    def add(self, request: RequestT, rank: int, start: int, stop: int) -> Part[RequestT]:
-        """Let chunks `start` to `stop` of a request wait in the lane of that rank."""
-        return self._lanes[rank].add(request, start, stop)
+    def add(self, request: RequestT, rank: int) -> Part[RequestT]:
+        """Let a request wait in the lane of that rank."""
+        return self._lanes[rank].add(request)
 
     def drop(self, part: Part[RequestT]) -> None:
         """What is left of a part waits no more."""
