@@ -89,7 +89,7 @@ def test_a_padded_part_is_rows_and_where_their_tokens_are() -> None:
     arrays = {name: array.tolist() for name, array in fill(BATCH, Part(np.array([0, 1]), 6), "from_zero", 1).items()}
     assert arrays["token_ids"] == [5, 6, 1, 7, 1, 1, 8, 1, 1, 1, 1, 1]
     assert arrays["token_type_ids"] == [0, 0, 0, 1, 0, 0, 1, 0, 0, 0, 0, 0]
-    assert arrays["is_token"] == [1, 1, 1, 1, 0, 0, 1, 0, 0, 0, 0, 0]
+    assert arrays["is_key"] == [1, 1, 1, 1, 0, 0, 1, 0, 0, 0, 0, 0]
     assert arrays["sources"] == [0, 1, 2, 3, 6]
     assert arrays["starts"] == [0, 4, 5]
 

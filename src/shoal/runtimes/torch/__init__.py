@@ -10,9 +10,9 @@ attention  attention within each text of a packed forward, for every model that 
 encoder    token ids to token states in either layout
 heads      a spec to its heads, one an output
 outputs    what a head is; rows back in the order of the items
-modules    token states to vectors: pooling, Dense, Normalize, in float32
+pooling    token states to one vector a text
 sparse     token states to weights of words
-layers     layers and tensors from the model's own files
+layers     what follows: Dense, Normalize, layers from the encoder's own files
 graphs     small batches replayed as CUDA graphs
 session    runs a batch
 """

@@ -35,23 +35,39 @@ class Segments:
     Args:
         starts: int32 [n + 1] on the device: where each text begins and the last one ends.
         longest: tokens of the longest text, or more.
+        key_starts: as `starts`, counting only tokens that are looked at; None = all are.
+        key_places: where these tokens lie.
     """
 
-    def __init__(self, starts: torch.Tensor, longest: int) -> None:
+    def __init__(
+        self,
+        starts: torch.Tensor,
+        longest: int,
+        key_starts: torch.Tensor | None = None,
+        key_places: torch.Tensor | None = None,
+    ) -> None:
         self.starts = starts
         self.longest = longest
+        self.key_starts = key_starts
+        self.key_places = key_places
         self._bands: dict[tuple[int, tuple[int, int]], torch.Tensor] = {}
 
     @cached_property
-    def stretches(self) -> list[tuple[int, int, int]]:
-        """(start, texts, tokens a text) of each stretch of texts of one length. Waits for the device."""
+    def stretches(self) -> list[tuple[int, int, int, int]]:
+        """(start, texts, tokens a text, keys a text) of each stretch of texts that are alike. Waits for the device.
+
+        Keys are the leading tokens of a text that are looked at.
+        """
         bounds = self.starts.tolist()
         lengths = [end - start for start, end in pairwise(bounds)]
+        keys = lengths
+        if self.key_starts is not None:
+            keys = [end - start for start, end in pairwise(self.key_starts.tolist())]
         stretches, start = [], bounds[0]
-        for length, group in groupby(lengths):
+        for (length, num_keys), group in groupby(zip(lengths, keys, strict=True)):
             count = len(list(group))
             if length:
-                stretches.append((start, count, length))
+                stretches.append((start, count, length, num_keys))
             start += count * length
         return stretches
 
@@ -121,6 +137,8 @@ def _attend(
     # As transformers' flash attention: a window counts the token itself.
     reach = -1 if sliding_window is None or sliding_window > segments.longest else sliding_window - 1
     window = (reach, 0 if causal else reach)
+    if segments.key_starts is not None and window != _FULL:
+        raise CannotPack("windows beside tokens that are not looked at")
     q, k, v = (x[0].transpose(0, 1) for x in (query, key, value))
     is_kernel_width = q.shape[-1] % 8 == 0 and q.shape[-1] <= 256
     attend = _attend_varlen if is_kernel_width and has_varlen_kernel(q.device, q.dtype) else _attend_by_length
@@ -150,7 +168,11 @@ def _attend_varlen(
         else:
             k, v = (x.repeat_interleave(q.shape[1] // k.shape[1], 1) for x in (k, v))
     starts, longest = segments.starts, segments.longest
-    attended = varlen_attn(q, k, v, starts, starts, longest, longest, scale=scale, window_size=window, **grouped)
+    key_starts = starts
+    if segments.key_starts is not None and segments.key_places is not None:
+        key_starts = segments.key_starts
+        k, v = (x[segments.key_places] for x in (k, v))
+    attended = varlen_attn(q, k, v, starts, key_starts, longest, longest, scale=scale, window_size=window, **grouped)
     return cast(torch.Tensor, attended)
 
 
@@ -164,9 +186,10 @@ def _attend_by_length(
 ) -> torch.Tensor:
     """As `_attend_varlen`, one batch for each length."""
     attended = torch.empty_like(q, memory_format=torch.contiguous_format)
-    for start, count, length in segments.stretches:
+    for start, count, length, num_keys in segments.stretches:
         end = start + count * length
         queries, keys, values = (x[start:end].view(count, length, *x.shape[1:]).transpose(1, 2) for x in (q, k, v))
+        keys, values = keys[:, :, :num_keys], values[:, :, :num_keys]
         result = scaled_dot_product_attention(
             queries,
             keys,

@@ -29,15 +29,18 @@ another, a wrong window or a wrong numbering differs by far more."""
 
 
 @torch.inference_mode()
-def try_packed(encoder: Encoder, max_length: int) -> bool:
+def try_packed(encoder: Encoder, max_length: int, *, hides_tokens: bool = False) -> bool:
     """Leave the encoder packed, with the numbering that fits, if that gives what padded rows give.
+
+    Args:
+        hides_tokens: whether some tokens of a text may be looked at by none.
 
     Returns:
         Whether it is packed now.
     """
     if not encoder.can_be_asked_to_pack:
         return False
-    texts = _probe(encoder, max_length)
+    texts = _probe(encoder, max_length, hides_tokens)
     expected = _states(encoder, texts, width=int(texts.lengths.max()))
     encoder.is_packed = True
     agreements = {numbering: _agreement(encoder, texts, numbering, expected) for numbering in _NUMBERINGS}
@@ -48,7 +51,7 @@ def try_packed(encoder: Encoder, max_length: int) -> bool:
     return encoder.is_packed
 
 
-def _probe(encoder: Encoder, max_length: int) -> Features:
+def _probe(encoder: Encoder, max_length: int, hides_tokens: bool) -> Features:
     """Texts of random ids, literal padding among them, the longest beyond the attention window if there is one."""
     config = encoder.model.config
     window = getattr(config, "sliding_window", None) or getattr(config, "local_attention", None) or 0
@@ -57,7 +60,8 @@ def _probe(encoder: Encoder, max_length: int) -> Features:
     vocabulary = encoder.model.get_input_embeddings().num_embeddings
     token_ids = np.random.default_rng(0).integers(0, vocabulary, int(lengths.sum())).astype(np.int32)
     token_ids[1::17] = encoder.padding_id
-    return Features(token_ids, lengths, np.zeros_like(lengths))
+    num_keys = np.maximum(1, lengths * 2 // 3) if hides_tokens else None
+    return Features(token_ids, lengths, np.zeros_like(lengths), num_keys=num_keys)
 
 
 def _states(encoder: Encoder, texts: Features, width: int) -> torch.Tensor:

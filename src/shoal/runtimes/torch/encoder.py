@@ -59,7 +59,7 @@ class Encoder:
         if "token_type_ids" in part and "token_type_ids" in self.takes:
             given["token_type_ids"] = part["token_type_ids"].long().view(shape)
         if width:
-            states = self.model(**given, attention_mask=part["is_token"].long().view(shape)).last_hidden_state
+            states = self.model(**given, attention_mask=part["is_key"].long().view(shape)).last_hidden_state
             return states.flatten(0, 1)[part["sources"]]  # type: ignore[no-any-return]
-        with packed(Segments(part["starts"], longest)):
+        with packed(Segments(part["starts"], longest, part.get("key_starts"), part.get("key_places"))):
             return self.model(**given, position_ids=part["positions"].long()[None]).last_hidden_state[0]  # type: ignore[no-any-return]

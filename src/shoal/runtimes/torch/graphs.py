@@ -59,7 +59,7 @@ class Graphs:
         """What each head computes, rows of what was left over behind; None if no graph holds these texts."""
         num_tokens, num_texts = len(arrays["token_ids"]), len(arrays["pooled_from"])
         size = next((size for size in self._graphs if size >= num_tokens), 0)
-        if not size or num_texts >= _num_texts(size) or "token_type_ids" in arrays:
+        if not size or num_texts >= _num_texts(size) or arrays.keys() & _NOT_RECORDED:
             return None
         memory, replay = self._graphs[size]
         for name, tensor in upload(self._enlarged(arrays, size), self._device).items():
@@ -84,6 +84,7 @@ class Graphs:
         return {name: array.astype(np.int32) for name, array in enlarged.items()}
 
 
+_NOT_RECORDED = {"token_type_ids", "key_starts"}
 _PER_TOKEN = ("token_ids", "positions", "index", "is_counted")
 
 

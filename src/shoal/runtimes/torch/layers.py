@@ -1,36 +1,47 @@
-"""Layers of heads that lie behind an encoder in its own weight files, and other tensors of these files."""
+"""Layers of heads: their weights from the model's own files, on the device."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import torch
-from safetensors import safe_open
 from torch.nn import functional
 from transformers.activations import ACT2FN
 
-from shoal.catalog.spec import HeadLayer, ModelSpec
+from shoal.catalog.spec import Dense, HeadLayer, Module, Normalize
 from shoal.errors import ModelRefused
+from shoal.runtimes.openvino.weights import Weights, open_weights
 
-__all__ = ["Step", "load_layers", "load_tensor"]
+__all__ = ["Step", "load_layers", "load_modules", "run_steps"]
 
 Step = Callable[[torch.Tensor], torch.Tensor]
+"""From the last axis to the last axis."""
 
 
-def load_layers(spec: ModelSpec, layers: tuple[HeadLayer, ...], device: torch.device, dtype: torch.dtype) -> list[Step]:
-    """What each layer does, its weights on the device.
+def run_steps(x: torch.Tensor, steps: Sequence[Step]) -> torch.Tensor:
+    """One after the other."""
+    for step in steps:
+        x = step(x)
+    return x
+
+
+def load_layers(
+    weights: Weights, layers: Sequence[HeadLayer], device: torch.device, dtype: torch.dtype = torch.float32
+) -> list[Step]:
+    """Layers that lie in the encoder's own files.
 
     Raises:
         ModelRefused: weights are missing.
     """
-    return [_load_layer(spec, layer, device, dtype) for layer in layers]
+    return [_load_layer(weights, layer, device, dtype) for layer in layers]
 
 
-def _load_layer(spec: ModelSpec, layer: HeadLayer, device: torch.device, dtype: torch.dtype) -> Step:
-    def tensor(name: str) -> torch.Tensor:
-        return load_tensor(spec, name).to(device, dtype)
+def _load_layer(weights: Weights, layer: HeadLayer, device: torch.device, dtype: torch.dtype) -> Step:
+    def tensor(name: str, num_axes: int = 1) -> torch.Tensor:
+        return torch.from_numpy(weights.take(name, (-1,) * num_axes)).to(device, dtype)
 
-    weight = tensor(f"{layer.name}.weight")
+    weight = tensor(f"{layer.name}.weight", 2)
     if layer.rows:
         weight = weight[list(layer.rows)]
     bias = tensor(f"{layer.name}.bias") if layer.has_bias else None
@@ -45,22 +56,43 @@ def _load_layer(spec: ModelSpec, layer: HeadLayer, device: torch.device, dtype: 
     return run
 
 
-def load_tensor(spec: ModelSpec, name: str) -> torch.Tensor:
-    """A tensor of the model's files.
+def load_modules(modules: Sequence[Module], size: int, directory: str, device: torch.device) -> list[Step]:
+    """Dense and Normalize over `size` numbers, in float32.
 
     Raises:
-        ModelRefused: it is missing.
+        ModelRefused: a module is a Pooling, or a Dense does not fit or lacks its weights.
     """
-    for file in spec.weights:
-        with safe_open(file, "pt") as tensors:
-            for stored in (name, *_older(name)):
-                if stored in tensors.keys():  # noqa: SIM118 - it is no dict
-                    tensor: torch.Tensor = tensors.get_tensor(stored)
-                    return tensor
-    raise ModelRefused(f"{', '.join(spec.weights)}: tensor {name} is missing.")
+    steps: list[Step] = []
+    for module in modules:
+        if isinstance(module, Dense):
+            steps.append(_load_dense(module, size, directory, device))
+            size = module.out_features
+        elif isinstance(module, Normalize):
+            steps.append(lambda x: functional.normalize(x, dim=-1))
+        else:
+            raise ModelRefused(f"{directory}/modules.json: a second Pooling is not understood.")
+    return steps
 
 
-def _older(name: str) -> list[str]:
-    """What files that were made of TensorFlow's call a norm's weight and bias."""
-    renamed = [(".LayerNorm.weight", ".LayerNorm.gamma"), (".LayerNorm.bias", ".LayerNorm.beta")]
-    return [name.removesuffix(new) + old for new, old in renamed if name.endswith(new)]
+def _load_dense(module: Dense, size: int, directory: str, device: torch.device) -> Step:
+    file = Path(directory) / module.weights_file
+    if module.in_features != size:
+        raise ModelRefused(f"{file}: in_features is {module.in_features}, but the module before gives {size}.")
+    weights, name = open_weights([file]), module.name and f"{module.name}."
+    weight = torch.from_numpy(weights.take(f"{name}weight", (module.out_features, size))).to(device)
+    bias = None
+    if module.has_bias:
+        bias = torch.from_numpy(weights.take(f"{name}bias", (module.out_features,))).to(device)
+    if module.is_alone:
+        weights.refuse_unused(())
+    activation = _ACTIVATIONS[module.activation]
+    return lambda x: activation(functional.linear(x, weight, bias))
+
+
+_ACTIVATIONS: dict[str, Step] = {
+    "identity": lambda x: x,
+    "tanh": torch.tanh,
+    "relu": torch.relu,
+    "gelu": functional.gelu,
+    "sigmoid": torch.sigmoid,
+}

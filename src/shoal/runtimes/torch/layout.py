@@ -94,7 +94,8 @@ def fill(features: Features, part: Part, numbering: Numbering, padding_id: int) 
     """Everything that a forward and the pooling after it want, int32.
 
     Returns:
-        token_ids, token_type_ids (if given), is_token (if padded): [total], or rows one after another, [n * width].
+        token_ids, token_type_ids (if given), is_key (if padded): [total], or rows one after another, [n * width];
+            a key is a token that is looked at.
         positions: [total], as the model numbers them.
         index: [total], a token's place in its text.
         is_counted: [total], 1 where pooling counts the token.
@@ -102,6 +103,8 @@ def fill(features: Features, part: Part, numbering: Numbering, padding_id: int) 
         pooled_from: [n], the first token that counts, or the text's very first if none does.
         items: [n], places in the batch.
         sources: [total], where a padded part's tokens lie in its rows.
+        key_starts, key_places (packed, if not all tokens are keys): where a text's keys begin among all keys [n + 1],
+            and where each key lies among all tokens.
     """
     lengths = features.lengths[part.items].astype(np.int64)
     begins = np.cumsum(lengths) - lengths
@@ -120,12 +123,19 @@ def fill(features: Features, part: Part, numbering: Numbering, padding_id: int) 
     }
     if features.token_type_ids is not None:
         arrays["token_type_ids"] = features.token_type_ids[sources]
+    is_key = np.ones(len(index), np.bool_)
+    if features.num_keys is not None:
+        num_keys = features.num_keys[part.items].astype(np.int64)
+        is_key = index < np.repeat(num_keys, lengths)
+        if not part.width:
+            arrays["key_starts"] = np.append(0, np.cumsum(num_keys))
+            arrays["key_places"] = np.flatnonzero(is_key)
     if part.width:
         places = np.repeat(np.arange(len(lengths)) * part.width, lengths) + index
         size = len(lengths) * part.width
         arrays["sources"] = places
-        arrays["is_token"] = np.ones_like(token_ids)
-        for name, padding in (("token_ids", padding_id), ("token_type_ids", 0), ("is_token", 0)):
+        arrays["is_key"] = is_key
+        for name, padding in (("token_ids", padding_id), ("token_type_ids", 0), ("is_key", 0)):
             if name in arrays:
                 arrays[name] = _spread(arrays[name], places, size, padding)
     return {name: array.astype(np.int32) for name, array in arrays.items()}

@@ -1,4 +1,4 @@
-"""From a model's files to a transformers encoder in memory: safetensors only, no network, no code of the model's."""
+"""From a model's files to a transformers encoder in memory: tensors alone, no network, no code of the model's."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ def load_encoder(spec: ModelSpec, device: torch.device, dtype: torch.dtype) -> A
             directory,
             config=config,
             dtype=dtype,
-            use_safetensors=True,
+            use_safetensors=all(file.endswith(".safetensors") for file in spec.weights),
+            weights_only=True,
             output_loading_info=True,
             ignore_mismatched_sizes=True,  # they are refused below, by name
             **options,

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import torch
 
-from shoal.catalog.spec import ModelSpec, Pooling, Sparse
+from shoal.catalog.spec import ModelSpec, Pooling
 from shoal.errors import ModelRefused
 from shoal.runtimes.base import Footprint, RuntimeOptions, SessionFacts
 from shoal.runtimes.footprint import footprint
@@ -48,8 +48,6 @@ class TorchRuntime:
         Raises:
             MemoryError: the weights do not fit on the device.
         """
-        if spec.multivector is not None or not isinstance(spec.sparse, Sparse | None):
-            raise ModelRefused(f"{spec.id} gives outputs that torch does not.", hint="Use the openvino runtime.")
         choices = read_choices(options)
         device = choose_device(choices.device)
         dtype = choose_dtype(options.precision, device)
@@ -67,7 +65,8 @@ class TorchRuntime:
     ) -> TorchSession:
         encoder = Encoder(load_encoder(spec, device, dtype))
         max_length = spec.tokenization.max_length
-        is_packed = choices.layout != "padded" and try_packed(encoder, max_length)
+        hides_tokens = spec.multivector is not None and spec.multivector.hides_expansion
+        is_packed = choices.layout != "padded" and try_packed(encoder, max_length, hides_tokens=hides_tokens)
         if choices.layout == "packed" and not is_packed:
             raise ModelRefused(f"Option layout is 'packed', but {spec.family} models only run padded.")
         heads = load_heads(spec, encoder)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
 import numpy as np
 import torch
 
@@ -72,9 +73,7 @@ class TorchSession:
         if self._num_threads and torch.get_num_threads() != self._num_threads:
             torch.set_num_threads(self._num_threads)  # a thread that loads and one that runs each have their own
         if self._includes_prompt:
-            features = Features(
-                features.token_ids, features.lengths, np.zeros_like(features.lengths), features.token_type_ids
-            )
+            features = msgspec.structs.replace(features, pool_from=np.zeros_like(features.lengths))
         try:
             return self._outputs(features)
         except RuntimeError as error:

@@ -1,4 +1,4 @@
-"""Sparse vectors of words: the vocabulary's logits, pooled over each text (SPLADE).
+"""Sparse vectors: the vocabulary's logits, pooled over each text (SPLADE), or a weight for each own token (bge-m3).
 
 A token's logits are as many as the vocabulary, so they are made for a bounded number of tokens at a time and pooled at
 once: memory does not grow with the batch. The logarithm grows with its logit, so the largest logit is taken first, and
@@ -7,6 +7,7 @@ a logarithm of that alone.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import reduce
 from itertools import groupby
 
@@ -19,9 +20,9 @@ from shoal.runtimes.base import Arrays, Features
 from shoal.runtimes.torch.copies import Fetches, Tensors
 from shoal.runtimes.torch.layers import Step
 from shoal.runtimes.torch.layout import Ints
-from shoal.runtimes.torch.outputs import Collector, Places
+from shoal.runtimes.torch.outputs import Collector, Finish, Places, TokenRows
 
-__all__ = ["WordWeights"]
+__all__ = ["OwnWeights", "WordWeights"]
 
 _MOST_LOGITS = {"cpu": 1 << 24, "cuda": 1 << 27}
 """Numbers at a time, but for a single token that has more: 64 MiB of float32, 512 MiB."""
@@ -114,3 +115,41 @@ class _Entries:
             places = np.arange(int(mine.sum())) + np.repeat(begins[items] - (np.cumsum(mine) - mine), mine)
             indices[places], values[places] = words.numpy(), weights.numpy()
         return {"sparse.lengths": lengths, "sparse.indices": indices, "sparse.values": values}
+
+
+class OwnWeights:
+    """See `outputs.Head`: a weight for each of a text's own tokens, the largest one of a token that comes twice.
+
+    Args:
+        finish: token states to weights [total, 1].
+        excluded_ids: tokens that have none.
+    """
+
+    name = "sparse"
+
+    def __init__(self, finish: Finish, excluded_ids: Sequence[int]) -> None:
+        self.compute = finish
+        self._excluded_ids = np.array(excluded_ids, np.int32)
+
+    def collector(self, features: Features, fetches: Fetches) -> Collector:
+        return _Largest(features.token_ids, self._excluded_ids, TokenRows(features, 1, fetches))
+
+
+class _Largest:
+    def __init__(self, token_ids: Ints, excluded_ids: Ints, tokens: TokenRows) -> None:
+        self._token_ids = token_ids
+        self._excluded_ids = excluded_ids
+        self._tokens = tokens
+        self.take = tokens.take
+
+    def arrays(self) -> Arrays:
+        weights, num_items = self._tokens.rows()[:, 0], len(self._tokens.lengths)
+        counts = (weights > 0) & ~np.isin(self._token_ids, self._excluded_ids)
+        items = np.repeat(np.arange(num_items), self._tokens.lengths)[counts]
+        ids, weights = self._token_ids[counts], weights[counts]
+        order = np.lexsort((-weights, ids, items))
+        items, ids, weights = items[order], ids[order], weights[order]
+        is_first = np.ones(len(ids), np.bool_)
+        is_first[1:] = (np.diff(ids) != 0) | (np.diff(items) != 0)
+        lengths = np.bincount(items[is_first], minlength=num_items).astype(np.int32)
+        return {"sparse.lengths": lengths, "sparse.indices": ids[is_first], "sparse.values": weights[is_first]}
