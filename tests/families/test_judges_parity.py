@@ -14,6 +14,7 @@ import numpy.typing as npt
 import pytest
 import torch
 
+from parity import Parity
 from shoal.adapters import open_adapter
 from shoal.adapters.base import Scores
 from shoal.catalog import resolve
@@ -61,11 +62,12 @@ def reference_ids(judge: Any, query: str, document: str, **options: Any) -> list
 
 
 @pytest.mark.parametrize("name", JUDGES)
-def test_a_judge_equals_the_reference(name: str, tiny_head: Build) -> None:
+def test_a_judge_equals_the_reference(name: str, tiny_head: Build, parity: Parity) -> None:
     """C38, C14, C15: the template is the server's, whatever stands in a document; alone and in a batch."""
     directory = tiny_head(JUDGES[name])
     served, judge = Served(directory), load_cross_encoder(directory)
-    assert served.spec.operations == ("rerank",)
+    by_torch = Served(directory, "torch")
+    assert served.spec.operations == ("rerank", "tokenize")
     assert served.spec.rerank_method == "cross_encoder"
     options = RerankOptions(QUERY)
     for text, run in zip(NASTY_TEXTS, served.adapter.prepare(NASTY_TEXTS, options), strict=True):
@@ -74,12 +76,10 @@ def test_a_judge_equals_the_reference(name: str, tiny_head: Build) -> None:
     assert raw.std() > 1e-3
     for raw_scores, expected in ((False, judge.activation_fn(torch.tensor(raw)).numpy()), (True, raw)):
         options = RerankOptions(QUERY, raw_scores=raw_scores)
-        together = served.scores(NASTY_TEXTS, options)
-        alone = np.concatenate([served.scores([text], options) for text in NASTY_TEXTS])
-        scale = max(1.0, float(np.abs(expected).max()))
-        for scores in (together, alone):
-            print(f"{name}: worst {np.abs(scores - expected).max() / scale:.1e}")
-            np.testing.assert_allclose(scores, expected, atol=1e-4 * scale)
+        for runtime, model in (("openvino", served), ("torch", by_torch)):
+            together = model.scores(NASTY_TEXTS, options)
+            alone = np.concatenate([model.scores([text], options) for text in NASTY_TEXTS])
+            parity.check(JUDGES[name].architecture, "rerank", runtime, expected, together, alone)
 
 
 def test_an_instruction_takes_the_place_of_the_system_message(tiny_head: Build) -> None:

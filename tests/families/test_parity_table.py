@@ -8,6 +8,8 @@ from shoal.catalog.heads import HEADS
 
 NOT_TRANSFORMERS = {"static"}
 """Families that the torch runtime has nothing to run with."""
+JUDGES = {"qwen2", "qwen3", "llama", "mistral", "gemma3_text"}
+"""Families of decoders, which rank by their words for yes and no."""
 ALSO = {"xlm-roberta"}
 """Model types that share another family's row and have tiny models of their own."""
 
@@ -17,7 +19,9 @@ def expected() -> set[tuple[str, str, str]]:
     names = {family.name for family in FAMILIES} | NOT_TRANSFORMERS
     outputs = {(name, "dense") for name in names}
     for name, heads in HEADS.items():
-        outputs.add((name, "rerank"))
+        outputs.add((name, "tags"))
+        if heads.classifier or name in JUDGES:
+            outputs.add((name, "rerank"))
         if heads.vocabulary:
             outputs.add((name, "sparse"))
     rows = {(*output, "openvino") for output in outputs}

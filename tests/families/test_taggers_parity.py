@@ -9,10 +9,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, get_args
 
+import numpy as np
+import numpy.typing as npt
 import pytest
 import transformers
 from transformers.pipelines.token_classification import AggregationStrategy
 
+from parity import Parity
 from shoal.adapters import open_adapter
 from shoal.adapters.base import Entities, Entity
 from shoal.catalog import resolve
@@ -82,27 +85,39 @@ def trimmed(text: str, row: dict[str, Any]) -> tuple[str, int, int]:
 
 
 @pytest.mark.parametrize("name", TAGGERS)
-def test_a_tagger_equals_the_pipeline(name: str, tiny_head: Build) -> None:
+def test_a_tagger_equals_the_pipeline(name: str, tiny_head: Build, parity: Parity) -> None:
     directory = tiny_head(TAGGERS[name])
-    served = Served(directory)
-    assert served.spec.operations == ("extract",)
-    assert served.spec.card.labels == ("PER", "LOC", "MISC")
     every = [ExtractOptions(aggregation=aggregation, overflow="truncate") for aggregation in get_args(Aggregation)]
-    together = served.entities(TEXTS, every)
-    alone = [served.entities([text], every) for text in TEXTS]
-    num_found, worst = 0, 0.0
-    for place, expected in enumerate(zip(*by_pipeline(directory, TEXTS), strict=True)):
-        for number, (text, rows) in enumerate(zip(TEXTS, expected, strict=True)):
-            for found in (together[place][number], alone[number][place][0]):
-                places = [(entity.label, entity.start, entity.end) for entity in found]
-                assert places == [trimmed(text, row) for row in rows], (every[place].aggregation, text)
-                assert all(text[entity.start : entity.end] == entity.text for entity in found)
-                differences = [abs(entity.score - row["score"]) for entity, row in zip(found, rows, strict=True)]
-                worst = max([worst, *differences])
-                num_found += len(found)
-    print(f"{name}: {num_found} entities, worst {worst:.1e}")
-    assert num_found > 300
-    assert worst <= 1e-4
+    expected = list(zip(*by_pipeline(directory, TEXTS), strict=True))
+    for runtime in ("openvino", "torch"):
+        served = Served(directory, runtime)
+        assert served.spec.operations == ("extract", "tokenize")
+        assert served.spec.card.labels == ("PER", "LOC", "MISC")
+        apart = [served.entities([text], every) for text in TEXTS]
+        alone = [[found[place][0] for found in apart] for place in range(len(every))]
+        scores = [scores_of(expected, found) for found in (served.entities(TEXTS, every), alone)]
+        assert len(scores[0][0]) > 150
+        parity.check(
+            TAGGERS[name].architecture,
+            "tags",
+            runtime,
+            scores[0][0],
+            *(found for _, found in scores),
+            reference="transformers",
+        )
+
+
+def scores_of(expected: list[Any], served: list[list[list[Entity]]]) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+    """Scores of all entities, by the pipeline and as served; they must be the same ones at the same places."""
+    scores: tuple[list[float], list[float]] = ([], [])
+    for every_rows, every_found in zip(expected, served, strict=True):
+        for text, rows, found in zip(TEXTS, every_rows, every_found, strict=True):
+            places = [(entity.label, entity.start, entity.end) for entity in found]
+            assert places == [trimmed(text, row) for row in rows], text
+            assert all(text[entity.start : entity.end] == entity.text for entity in found)
+            scores[0].extend(row["score"] for row in rows)
+            scores[1].extend(entity.score for entity in found)
+    return np.array(scores[0]), np.array(scores[1])
 
 
 def by_pipeline(directory: Path, texts: Sequence[str]) -> list[list[list[dict[str, Any]]]]:
