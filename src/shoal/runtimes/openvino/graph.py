@@ -137,7 +137,8 @@ def _pools_firsts(spec: ModelSpec) -> bool:
     firsts = Pooling(("cls",))
     pools_dense = not spec.modules or spec.modules[0] == firsts
     pools_labels = spec.classifier is None or spec.classifier.pooling == "cls"
-    return pools_dense and pools_labels and spec.sparse is None and spec.multivector is None
+    of_all_tokens = (spec.sparse, spec.multivector, spec.tagger)
+    return pools_dense and pools_labels and all(head is None for head in of_all_tokens)
 
 
 def _outputs(spec: ModelSpec, states: Node, hidden: int, weights: Weights, inputs: Inputs) -> dict[str, Node]:
