@@ -14,6 +14,7 @@ import pytest
 
 from shoal.catalog.spec import ModelSpec, Tokenization
 from shoal.errors import InternalError, ModelRefused
+from shoal.runtimes import link as link_module
 from shoal.runtimes.base import Features, RuntimeOptions
 from shoal.runtimes.fake import CRASH_ID, OUT_OF_MEMORY_ID, RAISE_ID, fake_vector
 from shoal.runtimes.link import HostExited, HostLink
@@ -108,6 +109,31 @@ async def test_a_death_fails_what_was_open_and_a_restart_serves_again() -> None:
     await link.restart()
     await load(link)
     await link.run("fake", features([100]))
+    await link.stop()
+
+
+async def test_a_host_that_dies_at_once_again_and_again_is_started_after_pauses_that_grow(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(link_module, "FIRST_BACK_OFF_S", 0.01)
+    monkeypatch.setattr(link_module, "MAX_BACK_OFF_S", 0.04)
+    exited = asyncio.Event()
+    link = HostLink("test host", exited.set)
+    await link.start()
+    pauses = []
+    for _ in range(4):
+        link.kill()
+        await exited.wait()
+        exited.clear()
+        await link.restart()
+        pauses.append(link._back_off_s)
+    assert pauses == [0.01, 0.02, 0.04, 0.04]
+    await load(link)
+    await link.run("fake", features([100]))
+    link.kill()
+    await exited.wait()
+    await link.restart()
+    assert link._back_off_s == 0.01  # it had run a batch: this restart was at once
     await link.stop()
 
 

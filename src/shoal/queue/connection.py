@@ -128,7 +128,7 @@ class Connection:
         self._client = Client()
         self._reason = ""
         self.is_up = False
-        self._is_closing = False
+        self.is_closing = False
         self._wake = asyncio.Event()  # set while the connection is up, and for good when it closes
         self._ticker: asyncio.TimerHandle | None = None
         self._reopening: asyncio.Task[None] | None = None
@@ -160,7 +160,7 @@ class Connection:
 
     async def close(self) -> None:
         """Flush and leave."""
-        self._is_closing = True
+        self.is_closing = True
         was_up = self.is_up
         self._lose()
         self._wake.set()
@@ -191,7 +191,7 @@ class Connection:
         """
         async with asyncio.timeout(timeout_s):
             await self._wake.wait()
-        if self._is_closing:
+        if self.is_closing:
             raise ConnectionLost
 
     def send(self, subject: str, body: bytes, reply: str = "", headers: dict[str, str] | None = None) -> None:
@@ -320,7 +320,7 @@ class Connection:
             return
         self.is_up = False
         self._wake.clear()
-        if not self._is_closing:
+        if not self.is_closing:
             _log.warning("The connection to the queue at %s is lost: %s", self._where, self._reason or "it ended")
         requests, self._requests = self._requests, {}
         for future, _ in requests.values():
@@ -329,7 +329,7 @@ class Connection:
         self._on_down()
 
     def _regain(self) -> None:
-        if self._is_closing or self.is_up:
+        if self.is_closing or self.is_up:
             return
         _log.warning("The connection to the queue at %s is back.", self._where)
         self._reason = ""

@@ -5,12 +5,10 @@ It must not know what the letters say.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from typing import Any
 
-from nats.aio.msg import Msg
-
 from shoal.errors import NotReady
+from shoal.queue.api import NOT_FOUND, Api, ApiError
 from shoal.queue.dead import MAX_AGE_S, MAX_BYTES, MAX_LETTERS, Buried
 from shoal.queue.names import dead_stream_name, dead_subject
 
@@ -20,27 +18,17 @@ __all__ = ["DeadStream"]
 class DeadStream:
     """The dead letters of all pools.
 
-    Args:
-        api: a request to JetStream's API, by path; None where what it names is not there.
-        ask: a request to a subject, for the raw answer.
+    Raises:
+        NotReady: each of its methods, if the broker does not answer or refuses.
     """
 
-    def __init__(
-        self,
-        api: Callable[[str, object], Awaitable[dict[str, Any] | None]],
-        ask: Callable[[str, bytes], Awaitable[Msg]],
-    ) -> None:
+    def __init__(self, api: Api) -> None:
         self._api = api
-        self._ask = ask
 
     async def put(self, pool: str, body: bytes) -> None:
-        """Add one; the oldest may have to go for it.
-
-        Raises:
-            NotReady: the broker does not take it.
-        """
-        await self._api(f"STREAM.CREATE.{dead_stream_name(pool)}", _configuration(pool))
-        answer = await self._ask(dead_subject(pool), body)
+        """Add one; the oldest may have to go for it."""
+        await self._call(f"STREAM.CREATE.{dead_stream_name(pool)}", _configuration(pool))
+        answer = await self._api.ask(dead_subject(pool), body)
         if not answer.data.startswith(b'{"stream"'):
             raise NotReady(f"The broker took no dead letter: {answer.data.decode(errors='replace')[:200]}")
 
@@ -50,7 +38,7 @@ class DeadStream:
         path = f"$JS.API.DIRECT.GET.{dead_stream_name(pool)}"
         while True:
             next_number = letters[-1].number + 1 if letters else 1
-            answer = await self._ask(path, b'{"seq":%d,"next_by_subj":">"}' % next_number)
+            answer = await self._api.ask(path, b'{"seq":%d,"next_by_subj":">"}' % next_number)
             headers = answer.headers or {}
             if "Status" in headers:  # no more, or no stream
                 return letters
@@ -60,9 +48,18 @@ class DeadStream:
         """Remove one, or all; returns how many."""
         name = dead_stream_name(pool)
         if number is None:
-            purged = await self._api(f"STREAM.PURGE.{name}", None)
+            purged = await self._call(f"STREAM.PURGE.{name}", None)
             return int(purged["purged"]) if purged else 0
-        return int(await self._api(f"STREAM.MSG.DELETE.{name}", {"seq": number}) is not None)
+        return int(await self._call(f"STREAM.MSG.DELETE.{name}", {"seq": number}) is not None)
+
+    async def _call(self, path: str, request: object) -> dict[str, Any] | None:
+        """A request to JetStream's API; None if what the path names is not there."""
+        try:
+            return await self._api.call_patiently(path, request)
+        except ApiError as error:
+            if error.code in NOT_FOUND:
+                return None
+            raise NotReady(f"The broker refuses {path}: {error}.") from None
 
 
 def _configuration(pool: str) -> dict[str, object]:
