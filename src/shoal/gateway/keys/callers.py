@@ -27,11 +27,16 @@ class Caller(Protocol):
         counts_tokens: whether `charge` means anything.
     """
 
-    tenant: str
-    key_id: str
-    tenant_class: str
-    priority: Priority
-    counts_tokens: bool
+    @property
+    def tenant(self) -> str: ...
+    @property
+    def key_id(self) -> str: ...
+    @property
+    def tenant_class(self) -> str: ...
+    @property
+    def priority(self) -> Priority: ...
+    @property
+    def counts_tokens(self) -> bool: ...
 
     def enter(self) -> None:
         """Begin a request; `leave` must follow if this succeeds.
@@ -97,17 +102,32 @@ ANYBODY: Caller = _Anybody()
 class _Holder:
     """The holder of a key."""
 
-    __slots__ = ("_charged", "_key", "_quota", "counts_tokens", "key_id", "priority", "tenant", "tenant_class")
+    __slots__ = ("_charged", "_key", "_quota")
 
     def __init__(self, key: Key, quota: Quota) -> None:
         self._key = key
         self._quota = quota
         self._charged = 0
-        self.tenant = key.tenant
-        self.key_id = key.id
-        self.tenant_class = key.tenant_class
-        self.priority = key.priority
-        self.counts_tokens = key.tokens_per_minute > 0
+
+    @property
+    def tenant(self) -> str:
+        return self._key.tenant
+
+    @property
+    def key_id(self) -> str:
+        return self._key.id
+
+    @property
+    def tenant_class(self) -> str:
+        return self._key.tenant_class
+
+    @property
+    def priority(self) -> Priority:
+        return self._key.priority
+
+    @property
+    def counts_tokens(self) -> bool:
+        return self._key.tokens_per_minute > 0
 
     def enter(self) -> None:
         self._quota.enter(self._key)

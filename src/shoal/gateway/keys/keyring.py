@@ -17,6 +17,7 @@ __all__ = ["Keyring"]
 
 _log = logging.getLogger(__name__)
 
+_BEARER = b"Bearer "
 _HEADERS = (b"x-api-key", b"api-key")
 """Where clients put a key that is no Authorization: the second one is Azure OpenAI's."""
 
@@ -102,6 +103,8 @@ class Keyring:
 def _presented(headers: Mapping[bytes, bytes]) -> bytes:
     authorization = headers.get(b"authorization")
     if authorization is not None:
+        if authorization.startswith(_BEARER):
+            return authorization[len(_BEARER) :].strip()
         scheme, _, key = authorization.partition(b" ")
         if scheme.lower() != b"bearer":
             given = scheme[:20].decode("latin-1")

@@ -42,7 +42,7 @@ class Quota:
                 f"The API key {key.id} has {self.num_requests} requests under way; the limit is {key.max_requests}.",
                 retry_after_s=_SOON_S,
             )
-        if key.tokens_per_minute:
+        if self._level < 1 and key.tokens_per_minute:
             self._need(key, 1.0)
         self.num_requests += 1
 
