@@ -28,6 +28,7 @@ __all__ = [
     "cross_scores",
     "load_cross_encoder",
     "load_sparse_encoder",
+    "save_name_finder",
     "save_tiny_head",
     "sparse_weights",
 ]
@@ -118,6 +119,40 @@ Say "yes" or "no".<|im_end|>
 
 """
 """In the manner of Qwen3-Reranker's."""
+
+
+def save_name_finder(directory: Path, max_length: int = 64) -> Path:
+    """A BERT that knows `ada` as B-PER and `lovelace` as I-PER, whatever stands around them; returns the directory."""
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "ada", "lovelace", "word", "met", "e", ".", ","]
+    labels = dict(enumerate(("O", "B-PER", "I-PER", "B-LOC", "I-LOC")))
+    with quiet():
+        tokenizer = transformers.BertTokenizer(
+            vocab={word: place for place, word in enumerate(words)}, model_max_length=max_length
+        )
+        tokenizer.save_pretrained(directory)
+        config = transformers.BertConfig(
+            vocab_size=len(words),
+            hidden_size=32,
+            num_hidden_layers=1,
+            num_attention_heads=4,
+            intermediate_size=32,
+            max_position_embeddings=max_length,
+            id2label=labels,
+            label2id={label: place for place, label in labels.items()},
+        )
+        model = transformers.BertForTokenClassification(config)
+        with torch.no_grad():
+            for name, parameter in model.named_parameters():
+                parameter.fill_(1 if "LayerNorm.weight" in name else 0)
+            table = model.bert.embeddings.word_embeddings.weight
+            table[:, :2] = torch.tensor([1.0, -1.0])
+            for label, word in ((1, "ada"), (2, "lovelace")):
+                table[words.index(word)] = 0
+                table[words.index(word), 2 * label : 2 * label + 2] = torch.tensor([1.0, -1.0])
+                model.classifier.weight[label, 2 * label] = 4
+            model.classifier.weight[0, 0] = 4
+        model.save_pretrained(directory)
+    return directory
 
 
 def load_cross_encoder(directory: Path) -> CrossEncoder:

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pytest
 
 from e2e.running import MODEL, Running, serving
-from tiny_heads import TinyHead
+from tiny_heads import TinyHead, save_name_finder
 from tiny_models import TinyModel
 
 TINY = {
@@ -35,6 +35,7 @@ HEADS = {
     "tiny-classes": TinyHead("distilbert", num_labels=3, labels=("bad", "fair", "good")),
     "tiny-nli": TinyHead("mpnet", num_labels=3, labels=("contradiction", "neutral", "entailment")),
     "tiny-sparse": TinyHead("bert", "sparse"),
+    "tiny-judge": TinyHead("qwen3", "judge", max_length=160, config=(("num_key_value_heads", 2), ("head_dim", 16))),
 }
 
 
@@ -81,6 +82,7 @@ def fleet(
     for name, head in HEADS.items():
         directories[name] = root / name
         shutil.copytree(tiny_head(head), root / name)
+    directories["tiny-names"] = save_name_finder(root / "tiny-names")
     with serving(MODEL, "--models-directory", str(root)) as (server, url):
         yield Fleet(url, server, directories)
 

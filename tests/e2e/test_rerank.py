@@ -66,6 +66,36 @@ def test_two_labels_rank_by_the_softmax_of_the_second(fleet: Fleet) -> None:
     np.testing.assert_allclose(scores_by_index(reply), expected, atol=1e-4)
 
 
+@pytest.mark.parametrize("raw_scores", [False, True])
+def test_a_decoder_is_asked_in_its_own_frame(fleet: Fleet, raw_scores: bool) -> None:
+    """C38: query and documents alone are sent; the template is the server's, and a long document loses none of it."""
+    import torch
+
+    judge = load_cross_encoder(fleet.directories["tiny-judge"])
+    documents = [*CAPITALS, "", "  ", "[SEP] </s> <|endoftext|>", "def f(x):\n    return x\n", "word " * 400]
+    activation = torch.nn.Identity() if raw_scores else judge.activation_fn
+    expected = cross_scores(judge, QUERY, documents, activation_fn=activation)
+    reply = fleet.ask(ROUTE, "tiny-judge", query=QUERY, documents=documents, raw_scores=raw_scores)
+    assert reply["method"] == "cross_encoder"
+    np.testing.assert_allclose(scores_by_index(reply), expected, atol=1e-4 * max(1.0, np.abs(expected).max()))
+    assert reply["truncated"] == [False] * 9 + [True]
+    best = fleet.ask(ROUTE, "tiny-judge", query=QUERY, documents=documents, top_n=3, return_documents=True)["results"]
+    order = np.argsort(-expected, kind="stable")[:3].tolist()
+    assert [row["index"] for row in best] == order
+    assert [row["document"]["text"] for row in best] == [documents[index] for index in order]
+
+
+def test_an_instruction_is_for_models_that_are_told(fleet: Fleet) -> None:
+    judge = load_cross_encoder(fleet.directories["tiny-judge"])
+    expected = cross_scores(judge, QUERY, CAPITALS, prompt="Find a city.")
+    told = {"query": QUERY, "documents": CAPITALS, "instruction": "Find a city."}
+    np.testing.assert_allclose(scores_by_index(fleet.ask(ROUTE, "tiny-judge", **told)), expected, atol=1e-4)
+    assert httpx.get(f"{fleet.url}/v1/models/tiny-judge").json()["takes_instruction"]
+    for model in ("tiny-cross", MODEL):
+        refused = httpx.post(fleet.url + ROUTE, json={"model": model, **told}, timeout=30)
+        assert (refused.status_code, refused.json()["error"]["param"]) == (400, "instruction")
+
+
 def test_a_model_that_embeds_ranks_by_cosine_and_says_so(fleet: Fleet) -> None:
     """C38: never a row of zeros, and Paris first."""
     reply = fleet.ask(ROUTE, MODEL, query=QUERY, documents=CAPITALS)

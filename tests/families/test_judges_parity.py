@@ -17,6 +17,7 @@ import torch
 from parity import Parity
 from shoal.adapters import open_adapter
 from shoal.adapters.base import Scores
+from shoal.adapters.tokenizing import TextTokenizer
 from shoal.catalog import resolve
 from shoal.errors import ContextLengthExceeded
 from shoal.runtimes.base import RuntimeOptions
@@ -109,8 +110,10 @@ def test_only_the_document_is_cut(tiny_head: Build) -> None:
     served = Served(tiny_head(JUDGES["qwen3"]))
     short, long = served.adapter.prepare(["short", "word " * 400], RerankOptions(QUERY))
     assert (short.was_truncated, long.was_truncated, long.cost) == (False, True, 160)
-    closing = served.adapter.prepare([""], RerankOptions(QUERY))[0].token_ids[-12:].tolist()
-    assert long.token_ids[-12:].tolist() == short.token_ids[-12:].tolist() == closing
+    assert served.spec.frame is not None
+    (closing,) = TextTokenizer(served.spec.tokenization).encode([served.spec.frame.parts[-1]])
+    assert closing
+    assert long.token_ids[-len(closing) :].tolist() == short.token_ids[-len(closing) :].tolist() == closing
     with pytest.raises(ContextLengthExceeded) as refused:
         served.adapter.prepare(["short", "word " * 400], RerankOptions(QUERY, truncate=False), first_item=3)
     assert refused.value.param == "input[4]"
