@@ -230,6 +230,11 @@ class ModelSettings:
     ignore_config_keys: str = setting(
         "", "Comma-separated config.json keys that you know not to change the vectors; others unknown are refused."
     )
+    trusted_code: str = setting(
+        "",
+        "Comma-separated organisation/model@commit (all 40 digits) whose Python code may be run, by the runtime torch, "
+        "for models that bring their own; any other is refused.",
+    )
 
 
 @dataclasses.dataclass(frozen=True)

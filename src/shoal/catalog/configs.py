@@ -140,8 +140,6 @@ def complete_config(files: ModelFiles, file: str, config: Mapping[str, Any], fam
     Raises:
         ModelRefused: a key or a value is not understood.
     """
-    if "auto_map" in config:
-        raise refusal(file, "auto_map", "asks for code from the model's repository, which is never run.")
     config = family.translate(file, dict(config))
     known = frozenset(family.defaults) | frozenset(_NEUTRAL) | _HARMLESS | family.harmless
     files.refuse_unknown(file, dict(config), known)

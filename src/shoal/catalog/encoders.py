@@ -25,6 +25,7 @@ class Encoder(msgspec.Struct, frozen=True):
         width: of token states.
         words: its tokenizer's vocabulary.
         raw: config.json as it stands, for what lies behind the encoder; {} where there is none.
+        code: `organisation/model@commit` of the code that the encoder is made by, () = of none of its own.
     """
 
     family: str
@@ -36,6 +37,7 @@ class Encoder(msgspec.Struct, frozen=True):
     weights_prefix: str = ""
     raw: dict[str, Any] = {}
     words: Words = Words()
+    code: tuple[str, ...] = ()
 
 
 def read_transformer(files: ModelFiles, folder: str, task: str) -> Encoder:

@@ -37,11 +37,22 @@ class ModelFiles:
     Attributes:
         root: absolute path.
         ignored_keys: keys that the user vouches for (`ModelSettings.ignore_config_keys`).
+        origin: `organisation/model@commit` if the directory is a snapshot in the hub's cache, else "".
+        trusted_code: origins whose code may be run.
     """
 
-    def __init__(self, root: Path, ignored_keys: frozenset[str] = frozenset()) -> None:
+    def __init__(
+        self,
+        root: Path,
+        ignored_keys: frozenset[str] = frozenset(),
+        *,
+        origin: str = "",
+        trusted_code: frozenset[str] = frozenset(),
+    ) -> None:
         self.root = root.absolute()
         self.ignored_keys = ignored_keys
+        self.origin = origin
+        self.trusted_code = trusted_code
 
     def path(self, file: str) -> Path:
         return self.root / file

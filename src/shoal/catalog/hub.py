@@ -63,11 +63,14 @@ def cached_snapshot(hub_id: str, revision: str = "") -> Path | None:
         return Path(partial) if partial else None
 
 
-def download_snapshot(hub_id: str, revision: str = "", *, takes_torch_files: bool = False) -> Path:
+def download_snapshot(
+    hub_id: str, revision: str = "", *, takes_torch_files: bool = False, takes_code: bool = False
+) -> Path:
     """Fetch what is missing of a revision, and return its directory.
 
     Args:
         takes_torch_files: weights that torch saved too, for a model that has no others.
+        takes_code: Python files too.
 
     Raises:
         UnknownModel: the hub has no such model or revision, asks for permission, or allows no such name.
@@ -84,8 +87,9 @@ def download_snapshot(hub_id: str, revision: str = "", *, takes_torch_files: boo
     shown = f"{hub_id}@{revision}" if revision else hub_id
     options: dict[str, Any] = {} if sys.stderr.isatty() else {"tqdm_class": _silent_progress()}
     fetch = partial(snapshot_download, hub_id, revision=revision or None, library_name="shoal", **options)
+    wanted = (_TORCH_WEIGHTS if takes_torch_files else []) + (["*.py"] if takes_code else [])
     try:
-        path = fetch(allow_patterns=[*_NEEDED, *(_TORCH_WEIGHTS if takes_torch_files else [])])
+        path = fetch(allow_patterns=[*_NEEDED, *wanted])
     except RepositoryNotFoundError as error:
         raise UnknownModel(
             f"Model {shown!r} is not on the hub, or not open to you.", hint="If it is private, log in: hf auth login."

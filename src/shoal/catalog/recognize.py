@@ -14,6 +14,7 @@ from shoal.catalog.frames import read_frame, stated_frame
 from shoal.catalog.heads import read_classifier, read_judge, read_sparse, read_tagger
 from shoal.catalog.modules import Chain, Task, build_modules, read_chain, read_logit_score, read_splade
 from shoal.catalog.multivector import STATED_KEYS, read_colbert, read_m3_heads, states_multivector
+from shoal.catalog.own_code import read_own_code
 from shoal.catalog.spec import Classifier, Frame, ModelSpec, Module, Normalize, Pooling, Sparse, TokenWeights
 from shoal.catalog.static import read_static
 from shoal.catalog.tokenization import token_ids
@@ -48,7 +49,13 @@ Json = dict[str, Any]
 
 
 def recognize(
-    directory: Path, id: str, *, ignored_keys: frozenset[str] = frozenset(), entry: Entry | None = None
+    directory: Path,
+    id: str,
+    *,
+    ignored_keys: frozenset[str] = frozenset(),
+    entry: Entry | None = None,
+    origin: str = "",
+    trusted_code: frozenset[str] = frozenset(),
 ) -> ModelSpec:
     """Everything needed to serve the model in a directory.
 
@@ -56,12 +63,13 @@ def recognize(
         id: name in requests.
         ignored_keys: config keys that the user vouches for.
         entry: what the catalog knows besides; a `shoal.yaml` in the directory goes before it.
+        origin, trusted_code: see `ModelFiles`.
 
     Raises:
         MissingFile: names the file.
         ModelRefused: something is not understood; names file and key.
     """
-    files = ModelFiles(directory, ignored_keys)
+    files = ModelFiles(directory, ignored_keys, origin=origin, trusted_code=trusted_code)
     if files.has(ENTRY_FILE):
         entry = load_entry(files.path(ENTRY_FILE), default_id=id)
     facts = entry or Entry(id=id)
@@ -103,10 +111,17 @@ def recognize(
         tagger=read_tagger(files, chain.folder, encoder) if chain.task == "token-classification" else None,
         frame=frame,
         multivector=multivector,
+        code=encoder.code,
     )
 
 
-_READERS = {"Transformer": read_transformer, "StaticEmbedding": read_static}
+def _read_transformer(files: ModelFiles, folder: str, task: Task) -> Encoder:
+    """An encoder of the family table, or one that brings its code."""
+    has_own_code = "auto_map" in files.object(folder + _CONFIG)
+    return (read_own_code if has_own_code else read_transformer)(files, folder, task)
+
+
+_READERS = {"Transformer": _read_transformer, "StaticEmbedding": read_static}
 """First modules, and what reads them."""
 
 

@@ -11,6 +11,7 @@ from shoal.catalog.fake import fake_spec
 from shoal.catalog.files import MissingFile
 from shoal.catalog.hub import cached_snapshot, download_snapshot, is_hub_id, snapshot_revision
 from shoal.catalog.names import near_names
+from shoal.catalog.own_code import read_trusted_code
 from shoal.catalog.packages import package_directory, require_hashes
 from shoal.catalog.recognize import recognize
 from shoal.catalog.spec import ModelSpec
@@ -138,13 +139,14 @@ def _from_hub(facts: Entry, revision: str, settings: ModelSettings) -> ModelSpec
 
 def _downloaded(facts: Entry, revision: str, settings: ModelSettings) -> ModelSpec:
     wanted = revision or facts.revision
+    takes_code = any(code.startswith(f"{facts.hub_id}@") for code in read_trusted_code(settings.trusted_code))
     try:
-        return _recognize_snapshot(facts, download_snapshot(facts.hub_id, wanted), settings)
+        return _recognize_snapshot(facts, download_snapshot(facts.hub_id, wanted, takes_code=takes_code), settings)
     except MissingFile as error:
         missing = error
     if missing.file.endswith("model.safetensors"):
         try:
-            directory = download_snapshot(facts.hub_id, wanted, takes_torch_files=True)
+            directory = download_snapshot(facts.hub_id, wanted, takes_torch_files=True, takes_code=takes_code)
             return _recognize_snapshot(facts, directory, settings)
         except MissingFile as error:
             missing = error
@@ -155,8 +157,15 @@ def _downloaded(facts: Entry, revision: str, settings: ModelSettings) -> ModelSp
 
 
 def _recognize_snapshot(facts: Entry, directory: Path, settings: ModelSettings) -> ModelSpec:
-    spec = recognize(directory, facts.id, ignored_keys=_ignored_keys(settings), entry=facts)
     revision = snapshot_revision(directory)
+    spec = recognize(
+        directory,
+        facts.id,
+        ignored_keys=_ignored_keys(settings),
+        entry=facts,
+        origin=f"{facts.hub_id}@{revision}" if revision else "",
+        trusted_code=read_trusted_code(settings.trusted_code),
+    )
     return msgspec.structs.replace(spec, source=f"hub:{facts.hub_id}", revision=revision)
 
 

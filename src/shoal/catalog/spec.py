@@ -287,6 +287,7 @@ class ModelSpec(msgspec.Struct, frozen=True):
         sparse, classifier, multivector, tagger: further heads.
         similarity: how dense vectors are compared; "" without them.
         frame: what is written around a query and a document, None = they are put together as the tokenizer says.
+        code: `organisation/model@commit` of code that makes the encoder and that the operator trusts; () = none.
         is_normalized: whether the last module is Normalize.
     """
 
@@ -313,6 +314,7 @@ class ModelSpec(msgspec.Struct, frozen=True):
     similarity: SimilarityFunction = ""
     tagger: Tagger | None = None
     frame: Frame | None = None
+    code: tuple[str, ...] = ()
 
     @property
     def outputs(self) -> tuple[Output, ...]:

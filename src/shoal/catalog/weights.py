@@ -14,7 +14,7 @@ from shoal.catalog.files import ModelFiles, refusal
 from shoal.catalog.torch_files import read_torch_file
 from shoal.errors import ModelRefused
 
-__all__ = ["find_weights", "require_shape", "tensor_shapes", "weight_shapes", "weights_file"]
+__all__ = ["all_weights", "find_weights", "require_shape", "tensor_shapes", "weight_shapes", "weights_file"]
 
 _WEIGHTS = "model.safetensors"
 _TORCH_WEIGHTS = "pytorch_model.bin"
@@ -38,8 +38,17 @@ def find_weights(
         key = f"{before}{family.embeddings}.weight"
         if key in shapes:
             require_shape(names[0], key, shapes, (int(config["vocab_size"]), width))
-            return tuple(str(files.path(name)) for name in names), before
+            return all_weights(files, prefix), before
     raise refusal(names[0], f"{family.embeddings}.weight", f"is missing: not the weights of a {family.name}.")
+
+
+def all_weights(files: ModelFiles, prefix: str) -> tuple[str, ...]:
+    """Absolute paths of the encoder's weights.
+
+    Raises:
+        MissingFile: no file of weights, or a shard is missing.
+    """
+    return tuple(str(files.path(name)) for name in _weight_files(files, prefix))
 
 
 def weight_shapes(files: ModelFiles, prefix: str) -> dict[str, tuple[int, ...]]:

@@ -1,4 +1,4 @@
-"""From a model's files to a transformers encoder in memory: tensors alone, no network, no code of the model's."""
+"""From a model's files to a transformers encoder in memory: tensors alone, no network, no code but what is trusted."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ def load_encoder(spec: ModelSpec, device: torch.device, dtype: torch.dtype) -> A
     """
     directory = Path(spec.weights[0]).parent if spec.weights else Path(spec.directory)
     _quieten()
-    options = {"local_files_only": True, "trust_remote_code": False}
+    options: dict[str, Any] = {"local_files_only": True, "trust_remote_code": bool(spec.code)}
+    elsewhere = [code for code in spec.code if code != f"{spec.source.removeprefix('hub:')}@{spec.revision}"]
+    if elsewhere:  # code of the model's own repository lies in the directory, at the commit that is its name
+        options["code_revision"] = elsewhere[0].partition("@")[2]
     try:
         config = transformers.AutoConfig.from_pretrained(directory, **options)
         # T5 and the like would come with a decoder, which nobody asks.
