@@ -175,7 +175,7 @@ def _compatible(row: Row, reply: dict[str, Any]) -> dict[str, Any]:
         "requestBody": {"required": True, "content": {"application/json": body}},
         "responses": {
             "200": _success({"application/json": {"schema": reply}}),
-            **_failures(row.error.__name__),
+            **_failures(row.error.__name__, statuses=_ERRORS | row.statuses),
         },
     }
 
@@ -276,13 +276,13 @@ def _native(
 def _model(summary: str, name: str, struct: str) -> dict[str, Any]:
     page = _page(summary, name, struct)
     page["parameters"] = [{"name": "id", "in": "path", "required": True, "schema": {"type": "string"}}]
-    page["responses"]["404"] = _failure(404, "OpenAIError", "application/json")
+    page["responses"]["404"] = _failure(_ERRORS[404], "OpenAIError", "application/json")
     return page
 
 
 def _readiness() -> dict[str, Any]:
     page = _page("Whether requests would be answered", "readiness")
-    page["responses"]["503"] = _failure(503, "NativeError", "application/json")
+    page["responses"]["503"] = _failure(_ERRORS[503], "NativeError", "application/json")
     return page
 
 
@@ -314,9 +314,10 @@ def _success(content: dict[str, Any]) -> dict[str, Any]:
     return {"description": "Success.", "headers": headers, "content": content}
 
 
-def _failures(struct: str, *media_types: str) -> dict[str, Any]:
-    return {str(status): _failure(status, struct, *(media_types or ("application/json",))) for status in _ERRORS}
+def _failures(struct: str, *media_types: str, statuses: dict[int, str] = _ERRORS) -> dict[str, Any]:
+    kinds = media_types or ("application/json",)
+    return {str(status): _failure(text, struct, *kinds) for status, text in sorted(statuses.items())}
 
 
-def _failure(status: int, struct: str, *media_types: str) -> dict[str, Any]:
-    return {"description": _ERRORS[status], "content": {media_type: _body(struct) for media_type in media_types}}
+def _failure(description: str, struct: str, *media_types: str) -> dict[str, Any]:
+    return {"description": description, "content": {media_type: _body(struct) for media_type in media_types}}

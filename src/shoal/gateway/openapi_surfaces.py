@@ -43,8 +43,11 @@ _EMBEDDER, _RANKER = "sentence-transformers/all-MiniLM-L6-v2", "cross-encoder/ms
 _QUERY, _TEXTS = "What is the capital of France?", ["Paris is the capital of France.", "Berlin is in Germany."]
 
 
+_OF_TEI = {422: "A field is wrong; the message names it.", 424: "A fault of the server or of the model."}
+
+
 class Row(msgspec.Struct, frozen=True):
-    """A route: its structs, what is required of a request, and one that works."""
+    """A route: its structs, what is required of a request, and one that works; statuses that only its API has."""
 
     path: str
     summary: str
@@ -53,6 +56,7 @@ class Row(msgspec.Struct, frozen=True):
     error: type
     required: tuple[str, ...]
     example: dict[str, Any]
+    statuses: dict[int, str] = {}
 
 
 def _cohere_embed(path: str) -> Row:
@@ -80,7 +84,7 @@ def _cohere_rerank(path: str) -> Row:
 
 
 def _tei(path: str, summary: str, request: type, reply: Any, required: tuple[str, ...], **example: Any) -> Row:
-    return Row(path, f"{summary}, in TEI's shape", request, reply, TeiError, required, example)
+    return Row(path, f"{summary}, in TEI's shape", request, reply, TeiError, required, example, _OF_TEI)
 
 
 def _all_of_tei(base: str) -> tuple[Row, ...]:

@@ -15,7 +15,7 @@ from shoal.errors import InvalidRequest, ShoalError
 from shoal.gateway.ask import Answer, Ask
 from shoal.gateway.envelope import Envelope
 from shoal.gateway.formats import Format
-from shoal.gateway.surfaces.fields import Documents, ModelName, Texts, TopN, overflow_of, required
+from shoal.gateway.surfaces.fields import Dimensions, Documents, ModelName, Texts, TopN, overflow_of, required
 from shoal.gateway.surfaces.ranking import as_object, check_top_n, rows
 from shoal.types import DType, EmbedOptions, Render, RerankOptions
 
@@ -49,9 +49,7 @@ class CohereEmbedRequest(msgspec.Struct):
         list[EmbeddingType] | None,
         Meta(description="int8 and uint8 need a calibration that models here do not have: refused."),
     ] = None
-    output_dimension: Annotated[
-        int | None, Meta(description="Cut to so many numbers and renormalise; only models trained for it.")
-    ] = None
+    output_dimension: Dimensions = None
     truncate: Annotated[
         Literal["NONE", "START", "END"] | None,
         Meta(description="Which end of a text that is too long is dropped; NONE refuses it."),

@@ -11,6 +11,7 @@ from shoal import types
 from shoal.errors import InvalidRequest
 
 __all__ = [
+    "Dimensions",
     "Documents",
     "Input",
     "InputTokenizer",
@@ -21,6 +22,7 @@ __all__ = [
     "Prompt",
     "PromptName",
     "Texts",
+    "TopK",
     "TopN",
     "Truncate",
     "TruncationSide",
@@ -97,7 +99,16 @@ InputType = Annotated[
     Meta(description="What the texts are: takes the model's prompt of that name, if it has one."),
 ]
 ModelName = Annotated[str | None, Meta(description="Id or alias of a model, as /v1/models lists them.")]
-TopN = Annotated[int | None, Meta(description="Return only so many results, the best.")]
+_AT_LEAST_1 = {"minimum": 1}
+TopN = Annotated[int | None, Meta(description="Return only so many results, the best.", extra_json_schema=_AT_LEAST_1)]
+TopK = Annotated[int | None, Meta(description="Keep only so many, the best.", extra_json_schema=_AT_LEAST_1)]
+Dimensions = Annotated[
+    int | None,
+    Meta(
+        description="Cut to so many numbers and renormalise; only models trained for it.",
+        extra_json_schema=_AT_LEAST_1,
+    ),
+]
 
 
 def overflow_of(truncate: bool | None, overflow: types.Overflow | None = None) -> types.Overflow | None:

@@ -11,7 +11,7 @@ from shoal.errors import InvalidRequest, ShoalError
 from shoal.gateway.ask import Answer, Ask
 from shoal.gateway.envelope import Envelope
 from shoal.gateway.formats import Format
-from shoal.gateway.surfaces.fields import Documents, ModelName, Texts, TopN, Truncate, overflow_of, required
+from shoal.gateway.surfaces.fields import Dimensions, Documents, ModelName, Texts, TopN, Truncate, overflow_of, required
 from shoal.gateway.surfaces.lists import BASE64, NUMBERS, ListedVector, vectors
 from shoal.gateway.surfaces.ranking import as_object, check_top_n, rows
 from shoal.types import DType, EmbedOptions, Render, RerankOptions
@@ -43,9 +43,7 @@ class JinaEmbedRequest(msgspec.Struct):
         Literal["float", "base64", "binary", "ubinary"] | None,
         Meta(description="binary and ubinary are packed bits, signed and unsigned; base64 is of float32."),
     ] = None
-    dimensions: Annotated[
-        int | None, Meta(description="Cut to so many numbers and renormalise; only models trained for it.")
-    ] = None
+    dimensions: Dimensions = None
     normalized: Annotated[bool | None, Meta(description="L2-normalise; absent: as the model's own modules say.")] = None
     truncate: Truncate = None
     late_chunking: Annotated[bool | None, Meta(description="true is refused.")] = None

@@ -16,6 +16,7 @@ from shoal.gateway.ask import Answer, Ask
 from shoal.gateway.envelope import Envelope
 from shoal.gateway.formats import Format
 from shoal.gateway.surfaces.fields import (
+    Dimensions,
     Input,
     InputTokenizer,
     Normalize,
@@ -48,9 +49,7 @@ class NativeEmbedRequest(msgspec.Struct):
 
     input: Input = msgspec.field(default_factory=msgspec.Raw)
     model: Annotated[str | None, Meta(description="Id or alias of a model, as /v1/models lists them.")] = None
-    dimensions: Annotated[
-        int | None, Meta(description="Cut to so many numbers and renormalise; only models trained for it.")
-    ] = None
+    dimensions: Dimensions = None
     dtype: Annotated[
         Literal["float32", "float16", "int8", "binary"] | None,
         Meta(description="int8: value = stored * scale; binary: one bit a number, value = (+1 or -1) * scale."),
@@ -74,7 +73,10 @@ class NativeEmbedRequest(msgspec.Struct):
         Literal["query", "document"] | None,
         Meta(description="What the texts are: takes the model's prompt of that name, if it has one."),
     ] = None
-    top_k: Annotated[int | None, Meta(description="Of sparse vectors: keep so many of the largest weights.")] = None
+    top_k: Annotated[
+        int | None,
+        Meta(description="Of sparse vectors: keep so many of the largest weights.", extra_json_schema={"minimum": 1}),
+    ] = None
     threshold: Annotated[float | None, Meta(description="Of sparse vectors: keep weights above it. Default 0.")] = None
 
 

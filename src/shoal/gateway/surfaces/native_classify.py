@@ -10,7 +10,7 @@ from msgspec import Meta
 from shoal.gateway.ask import Answer, Ask
 from shoal.gateway.envelope import Envelope
 from shoal.gateway.formats import Format
-from shoal.gateway.surfaces.fields import Input, InputTokenizer, Truncate, TruncationSide
+from shoal.gateway.surfaces.fields import Input, InputTokenizer, TopK, Truncate, TruncationSide
 from shoal.gateway.surfaces.native import NativeSurface, NativeUsage, array_of, closing, encoders
 from shoal.types import ClassifyOptions, Render
 
@@ -25,7 +25,7 @@ class NativeClassifyRequest(msgspec.Struct):
     input: Input = msgspec.field(default_factory=msgspec.Raw)
     model: Annotated[str | None, Meta(description="Id or alias of a model, as /v1/models lists them.")] = None
     raw_scores: Annotated[bool | None, Meta(description="The model's logits instead of probabilities.")] = None
-    top_k: Annotated[int | None, Meta(description="Only so many labels a text, the best.")] = None
+    top_k: TopK = None
     truncate: Truncate = None
     truncation_side: TruncationSide = None
     labels: Annotated[

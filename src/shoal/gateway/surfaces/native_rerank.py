@@ -10,7 +10,7 @@ from msgspec import Meta
 from shoal.gateway.ask import Answer, Ask
 from shoal.gateway.envelope import Envelope
 from shoal.gateway.formats import Format
-from shoal.gateway.surfaces.fields import Documents, Truncate, TruncationSide, required
+from shoal.gateway.surfaces.fields import Documents, TopN, Truncate, TruncationSide, required
 from shoal.gateway.surfaces.native import NativeSurface, NativeUsage, closing, encoders
 from shoal.gateway.surfaces.ranking import as_object, check_top_n, rows
 from shoal.types import Render, RerankOptions
@@ -24,7 +24,7 @@ class NativeRerankRequest(msgspec.Struct):
     documents: Documents = msgspec.field(default_factory=msgspec.Raw)
     query: Annotated[str | None, Meta(description="What the documents are ranked for. It is never cut.")] = None
     model: Annotated[str | None, Meta(description="Id or alias of a model, as /v1/models lists them.")] = None
-    top_n: Annotated[int | None, Meta(description="Return only so many results, the best.")] = None
+    top_n: TopN = None
     return_documents: Annotated[bool | None, Meta(description="Give each result its document's text.")] = None
     raw_scores: Annotated[
         bool | None, Meta(description="The model's logits instead of what it declares to make of them.")

@@ -12,6 +12,7 @@ from shoal.gateway.ask import Answer, Ask
 from shoal.gateway.envelope import Envelope
 from shoal.gateway.formats import Format
 from shoal.gateway.surfaces.fields import (
+    Dimensions,
     Input,
     InputTokenizer,
     Normalize,
@@ -36,9 +37,7 @@ class OpenAIEmbedRequest(msgspec.Struct):
     encoding_format: Annotated[
         Literal["float", "base64"] | None, Meta(description="base64: little-endian float32. Default float.")
     ] = None
-    dimensions: Annotated[
-        int | None, Meta(description="Cut to so many numbers and renormalise; only models trained for it.")
-    ] = None
+    dimensions: Dimensions = None
     user: Annotated[str | None, Meta(description="Ignored.")] = None
     input_type: Annotated[str | None, Meta(description="Another word for prompt_name.")] = None
     prompt_name: PromptName = None

@@ -16,7 +16,7 @@ from shoal.errors import ShoalError
 from shoal.gateway.ask import Answer, Ask
 from shoal.gateway.envelope import Envelope
 from shoal.gateway.formats import Format
-from shoal.gateway.surfaces.fields import Texts, overflow_of
+from shoal.gateway.surfaces.fields import Dimensions, Texts, overflow_of
 from shoal.types import EmbedOptions, ModelCard, Options, Render
 
 __all__ = [
@@ -54,9 +54,7 @@ class TeiEmbedRequest(msgspec.Struct):
     truncate: Truncate = None
     truncation_direction: Direction = None
     prompt_name: PromptName = None
-    dimensions: Annotated[
-        int | None, Meta(description="Cut to so many numbers and renormalise; only models trained for it.")
-    ] = None
+    dimensions: Dimensions = None
 
 
 class TeiSparseRequest(msgspec.Struct):

@@ -11,7 +11,7 @@ from shoal.errors import InvalidRequest, ShoalError
 from shoal.gateway.ask import Answer, Ask
 from shoal.gateway.envelope import Envelope
 from shoal.gateway.formats import Format
-from shoal.gateway.surfaces.fields import Documents, ModelName, Texts, TopN, overflow_of, required
+from shoal.gateway.surfaces.fields import Dimensions, Documents, ModelName, Texts, TopN, overflow_of, required
 from shoal.gateway.surfaces.lists import BASE64, NUMBERS, ListedVector, vectors
 from shoal.gateway.surfaces.ranking import as_it_is, check_top_n, rows
 from shoal.types import DType, EmbedOptions, Render, RerankOptions
@@ -41,9 +41,7 @@ class VoyageEmbedRequest(msgspec.Struct):
         Meta(description="What the texts are: takes the model's prompt of that name, if it has one."),
     ] = None
     truncation: Truncation = None
-    output_dimension: Annotated[
-        int | None, Meta(description="Cut to so many numbers and renormalise; only models trained for it.")
-    ] = None
+    output_dimension: Dimensions = None
     output_dtype: Annotated[
         Literal["float", "int8", "uint8", "binary", "ubinary"] | None,
         Meta(description="int8 and uint8 need a calibration that models here do not have: refused."),
