@@ -1,70 +1,7 @@
-"""One server of tiny models, one for each thing that surfaces do, and the native answers to compare with."""
+"""Names that all tests of surfaces use; the server itself is `tiny` of the topmost conftest.py."""
 
 from __future__ import annotations
 
-import dataclasses
-import shutil
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any
+from tiny_server import CLASSIFIER, EMBEDDER, QUERY, RANKER, SPARSE, TEXTS, Tiny
 
-import httpx
-import numpy as np
-import numpy.typing as npt
-import pytest
-
-from e2e.running import serving
-from tiny_heads import TinyHead
-from tiny_models import TinyModel
-
-EMBEDDER, RANKER, CLASSIFIER, SPARSE = "tiny-embedder", "tiny-ranker", "tiny-classes", "tiny-sparse"
-QUERY = "What is the capital of France?"
-TEXTS = ["Berlin is the capital of Germany.", "Paris is the capital of France.", "Madrid, in Spain"]
-
-
-@dataclasses.dataclass(frozen=True)
-class Tiny:
-    """A running server, and the directory of its models."""
-
-    url: str
-    directory: Path
-
-    def ask(self, route: str, **fields: Any) -> dict[str, Any]:
-        """The reply of a native route."""
-        reply = self.post(route, **fields)
-        assert reply.status_code == 200, reply.text
-        body: dict[str, Any] = reply.json()
-        return body
-
-    def post(self, route: str, **fields: Any) -> httpx.Response:
-        return httpx.post(self.url + route, json=fields, timeout=60)
-
-    def embed(self, texts: list[str] | str, **fields: Any) -> npt.NDArray[np.float32]:
-        """Float32 vectors of the tiny embedder."""
-        body = self.ask("/v1/embed", model=EMBEDDER, input=texts, **fields)
-        return np.array(body["embeddings"], np.float32)
-
-    def scores(self, texts: list[str], model: str = RANKER, **fields: Any) -> list[float]:
-        """Relevance of each text to QUERY, in the order of the texts."""
-        results = self.ask("/v1/rerank", model=model, query=QUERY, documents=texts, **fields)["results"]
-        return [row["relevance_score"] for row in sorted(results, key=lambda row: row["index"])]
-
-
-@pytest.fixture(scope="session")
-def tiny(
-    tmp_path_factory: pytest.TempPathFactory,
-    tiny_model: Callable[[TinyModel], Path],
-    tiny_head: Callable[[TinyHead], Path],
-) -> Iterator[Tiny]:
-    root = tmp_path_factory.mktemp("surfaces")
-    prompts = (("query", "query: "), ("document", "passage: "))
-    sources = {
-        EMBEDDER: tiny_model(TinyModel("xlm-roberta", prompts=prompts)),
-        RANKER: tiny_head(TinyHead("roberta", "cross")),
-        CLASSIFIER: tiny_head(TinyHead("distilbert", num_labels=3, labels=("bad", "fair", "good"))),
-        SPARSE: tiny_head(TinyHead("bert", "sparse")),
-    }
-    for name, source in sources.items():
-        shutil.copytree(source, root / name)
-    with serving("--models-directory", str(root)) as (_, url):
-        yield Tiny(url, root)
+__all__ = ["CLASSIFIER", "EMBEDDER", "QUERY", "RANKER", "SPARSE", "TEXTS", "Tiny"]

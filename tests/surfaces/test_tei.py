@@ -34,8 +34,9 @@ def test_hugging_faces_client(tiny: Tiny, base: str) -> None:
 
 async def test_langchain(tiny: Tiny) -> None:
     """The class takes no URL for a model, so its clients are set to one, as for any inference endpoint."""
-    langchain = pytest.importorskip("langchain_huggingface", reason="it pins huggingface-hub below 2")
-    embeddings = langchain.HuggingFaceEndpointEmbeddings(model="org/any", huggingfacehub_api_token="none")
+    from langchain_huggingface import HuggingFaceEndpointEmbeddings
+
+    embeddings = HuggingFaceEndpointEmbeddings(model="org/any", huggingfacehub_api_token="none")
     embeddings.client = InferenceClient(f"{tiny.url}/tei")
     embeddings.async_client = AsyncInferenceClient(f"{tiny.url}/tei")
     expected = tiny.embed(TEXTS)
