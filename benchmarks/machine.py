@@ -27,7 +27,7 @@ def describe(packages: tuple[str, ...] = PACKAGES) -> dict[str, Any]:
         ["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False
     )
     return {
-        "command": " ".join(["python -m", f"benchmarks.{Path(sys.argv[0]).stem}", *sys.argv[1:]]),
+        "command": " ".join(["python -m", _module(Path(sys.argv[0])), *sys.argv[1:]]),
         "date": time.strftime("%Y-%m-%d"),
         "commit": commit.stdout.strip(),
         "cpu": fields.get("model name", platform.processor()),
@@ -36,6 +36,13 @@ def describe(packages: tuple[str, ...] = PACKAGES) -> dict[str, Any]:
         "python": platform.python_version(),
         "versions": {name: version for name in packages if (version := _version(name))},
     }
+
+
+def _module(path: Path) -> str:
+    """The module that runs, as `python -m` is given it."""
+    parts = path.resolve().with_suffix("").parts
+    first = parts.index("benchmarks") if "benchmarks" in parts else len(parts) - 1
+    return ".".join(part for part in parts[first:] if part != "__main__")
 
 
 def _version(name: str) -> str:

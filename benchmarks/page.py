@@ -1,0 +1,292 @@
+"""docs/performance.md and its plots, made of nothing but benchmarks/results/*.json. scripts/docs writes them.
+
+A section stands for a result file; where the file is missing, so is the section. Where Shoal loses is worked out from
+the same numbers, so that nobody has to remember to say it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from shoal.bench.plots import Axis, Bar, Series, bar_chart, line_chart
+
+__all__ = ["pages"]
+
+PLOTS = "docs/performance"
+Result = dict[str, Any]
+
+
+class Section(NamedTuple):
+    """What a result file becomes.
+
+    Attributes:
+        plots: SVG by file name.
+        losses: where Shoal is behind, a sentence each.
+    """
+
+    text: str
+    plots: Mapping[str, str] = {}
+    losses: Sequence[str] = ()
+
+
+def pages(root: Path, head: str) -> dict[str, str]:
+    """The page and its plots, by path from the root of the repository.
+
+    Args:
+        head: what follows the title.
+    """
+    texts: list[str] = []
+    files: dict[str, str] = {}
+    losses: list[str] = []
+    known = {path.stem: path for path in sorted((root / "benchmarks" / "results").glob("*.json"))}
+    for name, (title, make) in SECTIONS.items():
+        if name in known:
+            result = json.loads(known.pop(name).read_text())
+            section = make(result)
+            images = [f"![{file}](performance/{file})\n" for file in section.plots]
+            texts.append("\n".join([f"## {title}\n", _origin(name, result), section.text, *images]))
+            files |= {f"{PLOTS}/{file}": svg for file, svg in section.plots.items()}
+            losses += section.losses
+    if known:
+        rows = [f"- [{name}](../benchmarks/results/{name}.json): {_origin(name, json.loads(path.read_text()))}"
+                for name, path in known.items()]  # fmt: skip
+        texts.append("## Further results\n\n" + "\n".join(rows))
+    behind = [f"- {loss}" for loss in losses] or ["- Nowhere in these figures."]
+    lost = "\n".join(["## Where Shoal loses\n", "Worked out from the figures below.\n", *behind]) + "\n"
+    return {"docs/performance.md": "\n".join(["# Performance\n", head, INTRODUCTION, lost, *texts]), **files}
+
+
+INTRODUCTION = """\
+Every figure comes from one command, which is named, on a machine that is named; what is compared ran in turns in one
+run. A closed loop sends a request after a reply, so its latency says less than it seems to; an open loop counts latency
+from the time at which a request was meant to be sent. Measure your own: `shoal bench --help`.
+"""
+
+
+def _origin(name: str, result: Result) -> str:
+    about = result.get("machine")
+    if not isinstance(about, dict):
+        return f"benchmarks/results/{name}.json\n"
+    versions = ", ".join(f"{package} {version}" for package, version in about.get("versions", {}).items())
+    units = ", ".join(about.get("instructions", ()))
+    machine = f"{about.get('cores')} cores of {about.get('cpu')} ({units})"
+    return f"`{about.get('command')}`, {about.get('date')}, commit {about.get('commit')}, {machine}; {versions}.\n"
+
+
+def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    marks = "|".join(["---", *(["---:"] * (len(columns) - 1))])
+    lines = ["| " + " | ".join(columns) + " |", f"|{marks}|", *("| " + " | ".join(row) + " |" for row in rows)]
+    return "\n".join(lines) + "\n"
+
+
+def _number(value: float | None, absent: str = "failed") -> str:
+    if value is None:
+        return absent
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:,.3g}"
+
+
+def _compare(result: Result) -> Section:
+    rows, losses = [], []
+    bars: dict[str, dict[str, Bar | float]] = {}
+    for mix, one in result["mixes"].items():
+        rates = one["texts_per_s"]
+        bars[mix] = {"shoal": rates["shoal"], "sentence-transformers": rates["sentence-transformers"]}
+        low, high = one["ratio_range"]
+        share = f"{one['share_of_matrix_rate']:.0%} of {one['share_is_of']}"
+        rows.append((mix, _number(rates["shoal"]), _number(rates["sentence-transformers"]),
+                     f"{one['ratio']:.2f} ({low:.2f} to {high:.2f})", share, f"{one['worst_cosine']:.6f}"))  # fmt: skip
+        if one["ratio"] < 1:
+            losses.append(
+                f"sentence-transformers in process is faster on {mix}: Shoal reaches {one['ratio']:.2f} of it."
+            )
+    columns = (
+        "mix",
+        "Shoal texts/s",
+        "sentence-transformers",
+        "ratio (range)",
+        "share of the matrix rate",
+        "worst cosine",
+    )
+    text = (
+        "Shoal over HTTP, its client counted in; sentence-transformers in process, torch, float32. Medians of rounds.\n"
+    )
+    plot = bar_chart(bars, title="Texts a second, one list of texts", y=Axis("texts", "1/s"))
+    return Section(f"{text}\n{_table(columns, rows)}", {"compare.svg": plot}, losses)
+
+
+def _latency(result: Result) -> Section:
+    rows = [
+        (
+            name,
+            *(_number(result[key][field]) for field in ("p50_ms", "forward_ms", "overhead_ms", "requests_per_s_at_32")),
+        )
+        for key, name in (("memory", "one process"), ("nats", "broker, worker, gateway"))
+        if key in result
+    ]
+    text = "A lone short text, one request at a time; forward is the device's part of it.\n"
+    fake = result.get("nats_with_fake_device", {})
+    cpu = ", ".join(
+        f"{name} {fake[f'{name}_cpu_us_per_request']} µs" for name in ("gateway", "worker", "broker") if fake
+    )
+    after = f"\nCPU a request in a cluster with a device that takes no time: {cpu}.\n" if cpu else ""
+    idle = f"Ready after {result.get('ready_s')} s; idle, {result.get('idle_cpu_percent')} % of a core.\n"
+    table = _table(("wiring", "p50 ms", "forward ms", "the rest ms", "requests/s at 32"), rows)
+    return Section(f"{text}\n{table}{after}{idle}")
+
+
+def _peers(result: Result) -> Section:
+    parts, plots, losses = [], {}, []
+    names = list(result["peers"])
+    for place, (load, rows) in enumerate(result["loads"].items()):
+        best = {key: _best_peer(rows, key) for key in ("items_per_s", "p50", "p99")}
+        losses += _behind(load, rows, best)
+        table = [
+            (name, *(_number(_figure(rows[name], key)) for key in ("requests_per_s", "items_per_s", "p50", "p99")),
+             str(rows[name]["failed"]))
+            for name in names
+        ]  # fmt: skip
+        parts.append(
+            f"### {load}\n\n" + _table(("server", "requests/s", "texts/s", "p50 ms", "p99 ms", "failed"), table)
+        )
+        if "closed" in load:
+            bars: dict[str, dict[str, Bar | float]] = {"": {name: _bar(rows[name]["items_per_s"]) for name in names}}
+            plots[f"peers-{place}.svg"] = bar_chart(bars, title=f"Texts a second: {load}", y=Axis("texts", "1/s"))
+    fidelity = result["fidelity"]
+    about = [
+        (name, _cosine(fidelity, name), _number(result["idle_cpu_share"].get(name), ""), one["note"])
+        for name, one in result["peers"].items()
+    ]
+    first = _table(("server", "worst cosine to float32", "idle CPU (cores)", "what it is"), about)
+    library = [(name, *(_number(rates.get(mix), "") for mix in ("16 tokens", "128 tokens", "5-300 words")))
+               for name, rates in result.get("library_texts_per_s", {}).items()]  # fmt: skip
+    if library:
+        parts.append("### As a library, without any server: texts/s of 64 texts\n\n"
+                     + _table(("library", "16 tokens", "128 tokens", "5-300 words"), library))  # fmt: skip
+    absent = [f"- {name}: {reason}" for name, reason in result["absent"].items()]
+    if absent:
+        parts.append("### Not measured\n\n" + "\n".join(absent) + "\n")
+    text = f"The demo model, {result['rounds']} rounds of {result['stretch_s']:g} s a load, servers taking turns.\n"
+    return Section("\n".join([text, first, *parts]), plots, losses)
+
+
+def _figure(row: Result, key: str) -> float | None:
+    value = row["latency_ms"][key] if key.startswith("p") else row[key]["median"]
+    return None if value is None else float(value)
+
+
+def _best_peer(rows: Mapping[str, Result], key: str) -> tuple[str, float] | None:
+    values = {name: _figure(row, key) for name, row in rows.items() if name != "shoal"}
+    known = {name: value for name, value in values.items() if value is not None}
+    choose = min if key.startswith("p") else max
+    return choose(known.items(), key=lambda pair: pair[1]) if known else None
+
+
+def _behind(load: str, rows: Mapping[str, Result], best: Mapping[str, tuple[str, float] | None]) -> list[str]:
+    losses = []
+    for key, found in best.items():
+        ours = _figure(rows["shoal"], key) if "shoal" in rows else None
+        if found is None or ours is None or (key == "items_per_s" and "Poisson" in load):
+            continue
+        name, theirs = found
+        is_latency = key.startswith("p")
+        if (ours > theirs * 1.02) if is_latency else (ours * 1.02 < theirs):
+            unit = "ms" if is_latency else "texts/s"
+            what = f"a lower {key}" if is_latency else "more"
+            losses.append(f"{load}: {name} has {what}, {_number(theirs)} {unit} beside {_number(ours)} {unit}.")
+    return losses
+
+
+def _bar(spread: Mapping[str, float]) -> Bar:
+    return Bar(spread["median"], spread["least"], spread["most"])
+
+
+def _cosine(fidelity: Mapping[str, Mapping[str, float]], name: str) -> str:
+    return f"{fidelity[name]['worst']:.6f}" if name in fidelity else ""
+
+
+def _dispatch(result: Result) -> Section:
+    parts, losses = [], []
+    bars: dict[str, dict[str, Bar | float]] = {}
+    for cell in result["cells"]:
+        name = f"K = {cell['models']}, L = {cell['objective_over_a']:g} a"
+        systems = cell["systems"]
+        pull = systems["shoal"]["goodput"]
+        rows = [
+            (system, _number(one["goodput"]), f"{pull / one['goodput']:.2f}" if one["goodput"] else "", *_shares(one))
+            for system, one in systems.items()
+        ]
+        columns = ("dispatch", "requests/s within L", "pull / this", "devices busy", "batches full", "CPU used")
+        parts.append(f"### {name}\n\n" + _table(columns, rows))
+        bars[name] = {system: one["goodput"] for system, one in systems.items() if _is_shown(system)}
+        others = {system: one["goodput"] for system, one in systems.items() if system != "shoal"}
+        if others and pull < 0.98 * max(others.values()):
+            best = max(others, key=lambda system: others[system])
+            losses.append(
+                f"Dispatch, {name}: {best} does {_number(others[best])} requests/s within L, pull {_number(pull)}."
+            )
+    text = (
+        f"{result['workers']} workers with a fake device whose batches take {result['a_ms']:g} ms and "
+        f"{result['c_us']:g} µs a token, {result['request_tokens']} tokens a request, Poisson. Goodput is the highest "
+        "rate at which 99 % of requests are answered within L. K is the number of models, z: popular by Zipf's law. "
+        "Where nearly all of the machine's CPU was used, the cores were measured and not the dispatch.\n"
+    )
+    plot = bar_chart(bars, title="Goodput by dispatch", y=Axis("requests within L", "1/s"))
+    return Section("\n".join([text, *parts]), {"dispatch.svg": plot}, losses)
+
+
+def _is_shown(system: str) -> bool:
+    return system in ("shoal", "sglang-router power_of_two", "vllm-router round_robin", "plain bounded_hash")
+
+
+def _shares(one: Result) -> tuple[str, ...]:
+    keys = ("busy_share", "batch_fill", "cpu_share_of_machine")
+    return tuple(f"{one['at_goodput'][key]:.0%}" if key in one["at_goodput"] else "" for key in keys)
+
+
+def _scale(result: Result) -> Section:
+    policies = list(result["rows"][0]["shares"])
+    rows = [
+        (f"{row['workers']:,}", f"{row['models']:,}", f"{row['objective_over_a']} a",
+         *(f"{row['shares'][policy]:.0%}" for policy in policies))
+        for row in result["rows"]
+    ]  # fmt: skip
+    text = (
+        "By simulation, models popular by Zipf's law: goodput as a share of what all workers do if every batch is "
+        "full. Pull here is ideal: a free worker takes a batch, and takes none before.\n"
+    )
+    return Section(f"{text}\n{_table(('workers', 'models', 'L', *policies), rows)}")
+
+
+def _scaling(result: Result) -> Section:
+    parts, plots = [], {}
+    for key, label in (
+        ("items", "texts a request"),
+        ("models", "models"),
+        ("tenants", "tenants"),
+        ("depth", "waiting"),
+    ):
+        rows = result.get(key, [])
+        if not rows:
+            continue
+        columns = [name for name in rows[0] if name != key]
+        table = [(_number(row[key]), *(_number(row[name]) for name in columns)) for row in rows]
+        parts.append(f"### By {label}\n\n" + _table((label, *(name.replace("_", " ") for name in columns)), table))
+        lines = [name for name in columns if name in ("gateway", "worker", "broker") or name.endswith("cpu_us")]
+        series = [Series(name, [(max(row[key], 1), row[name]) for row in rows]) for name in lines]
+        axis = Axis(label, is_log=True)
+        plots[f"scaling-{key}.svg"] = line_chart(series, title=f"CPU a request by {label}", x=axis, y=Axis("CPU", "µs"))
+    text = "Microseconds of CPU a request in each process, over a device that takes no time.\n"
+    return Section("\n".join([text, *parts]), plots)
+
+
+SECTIONS: dict[str, tuple[str, Callable[[Result], Section]]] = {
+    "peers": ("Beside other servers", _peers),
+    "compare": ("Beside sentence-transformers in process", _compare),
+    "latency": ("A lone request", _latency),
+    "dispatch": ("The queue beside routers", _dispatch),
+    "dispatch-scale": ("Dispatch at sizes that do not fit here", _scale),
+    "scaling": ("What a request costs as things grow", _scaling),
+}
