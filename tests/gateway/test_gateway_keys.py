@@ -106,6 +106,16 @@ async def test_every_surface_refuses_in_its_own_shape(path: Path) -> None:
         assert running.worker.chunks == []
 
 
+async def test_refused_before_the_body_comes(path: Path) -> None:
+    make_key(path)
+    async with guarded(path) as running:
+        reader, writer = await asyncio.open_connection("127.0.0.1", int(running.url.rsplit(":", 1)[1]))
+        writer.write(b"POST /v1/embed HTTP/1.1\r\nhost: x\r\ncontent-length: 30000000000\r\n\r\n")
+        async with asyncio.timeout(20):
+            assert (await reader.readline()).startswith(b"HTTP/1.1 401 ")
+        writer.close()
+
+
 async def test_where_a_key_may_stand(path: Path) -> None:
     key = make_key(path)
     ways = [{"authorization": f"{scheme} {key}"} for scheme in ("Bearer", "bearer", "BEARER", "Bearer ")] + [

@@ -121,6 +121,7 @@ async def test_docs_fetch_nothing_from_outside(running: Running) -> None:
     assert not re.search(r"""https?://|src=|@import|url\(|href="//""", page.text)
     assert "/v1/embeddings" in page.text
     assert "{{openapi}}" not in page.text
+    assert page.headers["content-security-policy"].startswith("default-src 'none'")
 
 
 async def test_an_open_host_must_be_meant(running: Running) -> None:

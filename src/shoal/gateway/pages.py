@@ -30,6 +30,7 @@ from shoal.telemetry.metrics import CONTENT_TYPE
 __all__ = ["Pages"]
 
 _log = logging.getLogger(__name__)
+_ONLY_ITSELF = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; connect-src 'self'"
 _encode = msgspec.json.Encoder().encode
 
 
@@ -156,7 +157,7 @@ class Pages:
 
     async def _docs(self, request: Request) -> Response:
         self._need_for_docs(request)
-        return Response(_docs_page(), media_type="text/html")
+        return Response(_docs_page(), media_type="text/html", headers={"content-security-policy": _ONLY_ITSELF})
 
     def _need_for_docs(self, request: Request) -> None:
         if not self._settings.open_docs:

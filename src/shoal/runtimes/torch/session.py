@@ -57,6 +57,8 @@ class TorchSession:
         self._forward_tokens = forward_tokens
         self._num_threads = num_threads
         self._facts = facts
+        self.device_tokens = 0
+        """Of the last run, padding included."""
 
     @property
     def facts(self) -> SessionFacts:
@@ -92,7 +94,10 @@ class TorchSession:
         """Forwards are started one after another, copies go beside them; the only wait is for the last one."""
         fetches = Fetches(self._encoder.device)
         collectors = [head.collector(features, fetches) for head in self._heads]
-        for part in self._parts(features):
+        parts = self._parts(features)
+        padded = [len(part.items) * part.width for part in parts]
+        self.device_tokens = sum(padded) or features.num_tokens
+        for part in parts:
             computed = self._forward(features, part)
             for head, collector in zip(self._heads, collectors, strict=True):
                 collector.take(computed[head.name], part.items, features.lengths[part.items])
