@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shoal.gateway.turns import AGEING, LANES, TURN_TOKENS, Turns
@@ -49,6 +49,7 @@ def order(turns: Turns[Request]) -> Iterator[tuple[Request, int]]:
         yield from ((request, index) for request, index, _ in turns.take(1.0, [1e-9] * len(LANES), FOREVER))
 
 
+@settings(deadline=None)
 @given(REQUESTS, ROOM)
 def test_all_goes_once_and_in_order_but_what_is_past_its_deadline(requests: list[Request], room: int) -> None:
     """And work is conserved: with room for something, something goes."""
@@ -66,6 +67,7 @@ def test_all_goes_once_and_in_order_but_what_is_past_its_deadline(requests: list
         assert indices == ([] if request.deadline == 0.0 else list(range(len(request.costs))))
 
 
+@settings(deadline=None)
 @given(REQUESTS, st.data())
 def test_what_is_dropped_never_goes(requests: list[Request], data: st.DataObject) -> None:
     turns: Turns[Request] = Turns()
@@ -81,6 +83,7 @@ def test_what_is_dropped_never_goes(requests: list[Request], data: st.DataObject
     assert len(late) >= kept - len(early)
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(1, MOST_TOKENS), min_size=2, max_size=5), st.integers(20, 60))
 def test_tenants_get_equal_tokens_whatever_their_chunks_cost(costs: list[int], num_rounds: int) -> None:
     """While all have something waiting, two of them are never further apart than a turn and a chunk of each."""
@@ -92,7 +95,8 @@ def test_tenants_get_equal_tokens_whatever_their_chunks_cost(costs: list[int], n
         assert max(got.values()) - min(got.values()) <= 2 * (TURN_TOKENS + MOST_TOKENS)
 
 
-@given(st.integers(1, 200), st.integers(1, TURN_TOKENS), st.integers(1, 20))
+@settings(deadline=None)
+@given(st.integers(1, 60), st.integers(1, TURN_TOKENS), st.integers(1, 10))
 def test_a_new_tenant_waits_for_a_turn_of_each_other_at_most(num_waiting: int, cost: int, num_tenants: int) -> None:
     floods = [Request([cost], tenant=f"flood {n % num_tenants}") for n in range(num_waiting * num_tenants)]
     turns = turns_of(*floods)
@@ -102,6 +106,7 @@ def test_a_new_tenant_waits_for_a_turn_of_each_other_at_most(num_waiting: int, c
     assert cost * len(list(others)) <= num_tenants * (2 * TURN_TOKENS)
 
 
+@settings(deadline=None)
 @given(st.integers(1, 5), st.integers(1, 30))
 def test_short_requests_pass_long_ones_of_the_same_tenant(num_long: int, num_short: int) -> None:
     """A long chunk is saved up for, a turn a round; a short one goes in its first."""
@@ -118,6 +123,7 @@ def test_long_requests_take_turns() -> None:
         assert set(going[start : start + 3]) == {request.number for request in longs}
 
 
+@settings(deadline=None)
 @given(st.sampled_from([(INTERACTIVE, DEFAULT), (INTERACTIVE, BULK), (DEFAULT, BULK)]), st.integers(1, 500))
 def test_a_higher_lane_goes_first_and_a_lower_one_gets_its_part(lanes: tuple[int, int], cost: int) -> None:
     high, low = (Request([cost] * 400, rank=rank) for rank in lanes)
@@ -145,6 +151,7 @@ def test_one_chunk_that_costs_a_thousand_turns_is_found_at_once() -> None:
     assert len(turns_of(*huge).take(1.0, [FOREVER] * 3, 0.0)) == 300
 
 
+@settings(deadline=None)
 @given(REQUESTS, COSTS, st.sampled_from("abcd"), st.sampled_from(range(3)))
 def test_ahead_is_about_what_goes_before(requests: list[Request], costs: list[int], tenant: str, rank: int) -> None:
     """Up to a turn and a chunk for each that waits, and what lower lanes have earned."""

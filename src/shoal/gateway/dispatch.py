@@ -42,8 +42,6 @@ _GONE_S = 0.005
 
 _GONE_IN_A_MESSAGE = 1000
 
-_BYTES_PER_TOKEN = 4
-
 
 class Dispatch:
     """The open requests of one gateway.
@@ -174,12 +172,11 @@ class Dispatch:
             request.close()
         return request.replies  # type: ignore[return-value]  # none is missing
 
-    def check(self, model: str | None, tenant: str, priority: Priority, size_bytes: int, left_s: float) -> None:
-        """Refuse a request of which only the headers are known, if `run` would refuse it.
+    def check(self, model: str | None, tenant: str, priority: Priority, left_s: float) -> None:
+        """Refuse a request of which only the headers are known, if `run` would refuse it however small it is.
 
         Args:
-            model: None where the body names it: then only if every model served has a crowd.
-            size_bytes: of its body.
+            model: None where the body names it: then only if it would be refused for every model served.
 
         Raises:
             Overloaded: it would wait too long for its turn.
@@ -196,8 +193,7 @@ class Dispatch:
         refusals = []
         for gate in gates:
             try:
-                rank = LANES.index(priority)
-                gate.check(rank, tenant, max(1, size_bytes // _BYTES_PER_TOKEN), left_s, self._max_wait_s)
+                gate.check(LANES.index(priority), tenant, 1, left_s, self._max_wait_s)
             except Overloaded as error:
                 refusals.append(error)
         if refusals and len(refusals) == len(gates):

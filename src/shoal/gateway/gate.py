@@ -77,7 +77,7 @@ class Gate:
             rank = _LOWEST
         if len(costs) == 1 and not self.is_crowded and self._room(rank) > 0:
             self._go(request, 0, rank)
-        elif rank == _DEFAULT and self._is_quiet(request):
+        elif rank == _DEFAULT and self._is_quiet(request.tenant, sum(costs)):
             for index in range(len(costs)):
                 self._go(request, index, 0)
         else:
@@ -94,7 +94,7 @@ class Gate:
             Overloaded: they would; it says for how long.
         """
         ahead = self._turns.ahead(rank, tenant, tokens)
-        if not ahead:
+        if not ahead or (rank == _DEFAULT and self._is_quiet(tenant, tokens)):
             return
         per_s = self._supply.tokens_per_s
         wait_s = (sum(self._on_way[: rank + 1]) + ahead) / per_s
@@ -160,9 +160,9 @@ class Gate:
         else:
             del self._of_tenant[request.tenant]
 
-    def _is_quiet(self, request: OpenRequest) -> bool:
-        """Whether all of a request fits beside the little that its tenant has on its way, while others have much."""
-        own = self._of_tenant.get(request.tenant, 0)
+    def _is_quiet(self, tenant: str, tokens: int) -> bool:
+        """Whether so many tokens more fit beside the little that a tenant has on its way, while others have much."""
+        own = self._of_tenant.get(tenant, 0)
         num_tenants = len(self._of_tenant) + (not own)
         share = self._supply.window_tokens / num_tenants
-        return num_tenants > 1 and own + sum(request.costs) <= LITTLE * share
+        return num_tenants > 1 and own + tokens <= LITTLE * share

@@ -25,7 +25,6 @@ __all__ = [
     "Receive",
     "Scope",
     "Send",
-    "body_bytes",
     "error_headers",
     "priority",
     "read_body",
@@ -62,7 +61,7 @@ async def read_body(headers: dict[bytes, bytes], receive: Receive, limit_bytes: 
     if encoding != b"identity":
         given = encoding[:50].decode("latin-1")
         raise UnsupportedMediaType(f"The Content-Encoding is {given!r}; send it plain.", param="Content-Encoding")
-    if (length_bytes := body_bytes(headers)) > limit_bytes:
+    if (length_bytes := _length_bytes(headers)) > limit_bytes:
         raise _body_too_large(length_bytes, limit_bytes)
     try:
         async with asyncio.timeout(limit_s):
@@ -133,7 +132,7 @@ def priority(headers: dict[bytes, bytes], most_urgent: Priority) -> Priority:
     return _PRIORITIES[max(_PRIORITIES.index(text), _PRIORITIES.index(most_urgent))]
 
 
-def body_bytes(headers: dict[bytes, bytes]) -> int:
+def _length_bytes(headers: dict[bytes, bytes]) -> int:
     """What Content-Length says, 0 where it says nothing."""
     length = headers.get(b"content-length", b"")
     return int(length[:20]) if length.isdigit() else 0

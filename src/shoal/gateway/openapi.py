@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 
@@ -16,7 +16,7 @@ from shoal.gateway.surfaces.native_similarity import NativeSimilarityReply, Nati
 from shoal.gateway.surfaces.native_tokenize import NativeTokenizeReply, NativeTokenizeRequest
 from shoal.gateway.surfaces.openai import OpenAIEmbedRequest, OpenAIError, OpenAIList
 from shoal.gateway.surfaces.tei import TeiInfo
-from shoal.types import EmbedReply, ModelCard
+from shoal.types import EmbedReply, ModelCard, Priority
 
 __all__ = ["describe"]
 
@@ -86,6 +86,7 @@ _REPLY_HEADERS = {
 
 _PARAMETERS = [
     ("X-Request-Id", "Kept if it is 1 to 80 of A-Z a-z 0-9 . _ : -", {"type": "string"}),
+    ("X-Shoal-Priority", "The lane to wait in.", {"type": "string", "enum": list(get_args(Priority))}),
     ("X-Shoal-Timeout", "Seconds that the request may take.", {"type": "number", "exclusiveMinimum": 0}),
 ]
 

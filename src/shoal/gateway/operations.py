@@ -30,7 +30,6 @@ from shoal.gateway.http import (
     Receive,
     Scope,
     Send,
-    body_bytes,
     error_headers,
     priority,
     read_body,
@@ -206,7 +205,7 @@ class _Run:
         limit_s = timeout_s(headers, settings.timeout_s)
         lane = priority(headers, self.caller.priority)
         tenant = self.caller.tenant
-        operations.dispatch.check(self._model_in_path, tenant, lane, body_bytes(headers), limit_s)
+        operations.dispatch.check(self._model_in_path, tenant, lane, limit_s)
         body = await read_body(headers, receive, settings.max_body_bytes, min(limit_s, settings.body_timeout_s))
         self._has_read = True
         ask = self._surface.read(body, body_format, self.reply_format)

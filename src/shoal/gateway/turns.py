@@ -200,11 +200,6 @@ class Turns(Generic[RequestT]):
         interactive, default, bulk = self._lanes
         return interactive.tokens + default.tokens + bulk.tokens
 
-    @property
-    def num_tenants(self) -> int:
-        """Those that wait, one that waits in two lanes counted twice."""
-        return sum(len(lane.tenants) for lane in self._lanes)
-
     def add(self, request: RequestT, rank: int) -> Part[RequestT]:
         """Let a request wait in the lane of that rank."""
         return self._lanes[rank].add(request)
