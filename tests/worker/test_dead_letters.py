@@ -3,6 +3,9 @@
 import asyncio
 import hashlib
 import json
+import os
+import signal
+import time
 from typing import Any
 
 import numpy as np
@@ -75,17 +78,35 @@ def prepared(*ids: int) -> Prepared:
     return Prepared(np.array(ids, np.int32))
 
 
-def test_poison_is_known_by_model_and_tokens_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_deaths_are_counted_by_model_and_tokens_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dead_letters, "MAX_REMEMBERED", 2)
     now = 0.0
     poison = Poison(lambda: now)
-    assert not poison.knows("m", prepared(1, 2))
-    for ids in ((1, 2), (3,), (4,)):
-        poison.add("m", prepared(*ids))
-    assert [poison.knows("m", prepared(*ids)) for ids in ((1, 2), (3,), (4,), (5,))] == [False, True, True, False]
-    assert not poison.knows("another", prepared(3))
+    assert poison.count("m", prepared(1, 2)) == 0
+    assert [poison.add("m", prepared(*ids)) for ids in ((1, 2), (3,), (4,), (3,))] == [1, 1, 1, 2]
+    assert [poison.count("m", prepared(*ids)) for ids in ((1, 2), (3,), (4,), (5,))] == [0, 2, 1, 0]
+    assert poison.count("another", prepared(3)) == 0
+    poison.forget("m", prepared(4))
+    assert poison.count("m", prepared(4)) == 0
     now = dead_letters.REMEMBERED_S
-    assert not poison.knows("m", prepared(3))
+    assert poison.count("m", prepared(3)) == 0
+
+
+async def test_deaths_are_counted_over_requests_so_that_one_who_tries_again_does_no_more_harm(station: Any) -> None:
+    """Each caller's time runs out before the host has died three times."""
+    one = await station()
+    for _ in range(2):
+        os.kill(one.worker.host_pid, signal.SIGSTOP)
+        one.launched.clear()
+        asked = one.ask_soon(["fault:crash"], deadline=time.time() + 0.3)
+        await one.launched.wait()
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(asyncio.shield(asked), 0.4)
+        os.kill(one.worker.host_pid, signal.SIGCONT)
+        assert (await asked).error.code == "deadline_exceeded"
+        np.testing.assert_array_equal(vectors(await one.ask(["hello"])), expected("hello"))
+    assert "again and again" in (await one.ask(["fault:crash"])).error.message
+    assert one.worker.measures.host_restarts.value == 3
 
 
 async def test_work_of_a_caller_who_left_is_dropped_where_it_waits(station: Any) -> None:

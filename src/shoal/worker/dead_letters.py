@@ -30,12 +30,17 @@ logger = logging.getLogger(__name__)
 
 Reason = Literal["crashed", "undelivered"]
 
+MAX_CRASHES = 3
+"""In company, then alone, then alone once more: one who kills the host twice must not cost an innocent request."""
+
 REMEMBERED_S = 600.0
 MAX_REMEMBERED = 1_000
 
 
 class Poison:
-    """Inputs that killed the runtime host, by digest, for ten minutes.
+    """How often the runtime host died over an input, by digest, for ten minutes after the last time.
+
+    The count outlives the request: callers try again.
 
     Args:
         clock: seconds that only grow.
@@ -43,19 +48,26 @@ class Poison:
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._until: OrderedDict[bytes, float] = OrderedDict()
+        self._deaths: OrderedDict[bytes, tuple[int, float]] = OrderedDict()
 
-    def add(self, model_id: str, prepared: Prepared) -> None:
-        """Remember one; of too many the oldest is forgotten."""
-        self._until[_digest(model_id, prepared)] = self._clock() + REMEMBERED_S
-        if len(self._until) > MAX_REMEMBERED:
-            self._until.popitem(last=False)
+    def add(self, model_id: str, prepared: Prepared) -> int:
+        """The host died over it, once more; returns how often in all. Of too many inputs the oldest is forgotten."""
+        digest = _digest(model_id, prepared)
+        number = self._deaths.pop(digest, (0, 0.0))[0] + 1
+        self._deaths[digest] = (number, self._clock() + REMEMBERED_S)
+        if len(self._deaths) > MAX_REMEMBERED:
+            self._deaths.popitem(last=False)
+        return number
 
-    def knows(self, model_id: str, prepared: Prepared) -> bool:
-        """Whether it is one of them; costs nothing as long as there are none."""
-        while self._until and next(iter(self._until.values())) <= self._clock():
-            self._until.popitem(last=False)
-        return bool(self._until) and _digest(model_id, prepared) in self._until
+    def count(self, model_id: str, prepared: Prepared) -> int:
+        """How often the host died over it; costs nothing as long as it did over none."""
+        while self._deaths and next(iter(self._deaths.values()))[1] <= self._clock():
+            self._deaths.popitem(last=False)
+        return self._deaths.get(_digest(model_id, prepared), (0, 0.0))[0] if self._deaths else 0
+
+    def forget(self, model_id: str, prepared: Prepared) -> None:
+        """It ran well: it was in bad company."""
+        self._deaths.pop(_digest(model_id, prepared), None)
 
 
 def _digest(model_id: str, prepared: Prepared) -> bytes:
@@ -81,17 +93,22 @@ class DeadLetters:
         self._poison = Poison(asyncio.get_running_loop().time)
         self._burying: set[asyncio.Task[None]] = set()
 
-    def give_up_crashing(self, item: WorkItem) -> None:
-        """An item killed the runtime host, alone as well: refuse its chunk, and it at once should it come again."""
-        self._poison.add(item.work.model.id, item.prepared)
-        place = item.work.place_of(item.index)
-        self._give_up(
-            item.work,
-            InternalError(
-                f"the runtime died on input[{place}] again and again; it is given up", param=f"input[{place}]"
-            ),
-            "crashed",
-        )
+    def num_crashes(self, model_id: str, prepared: Prepared) -> int:
+        """How often the host died over this input of late."""
+        return self._poison.count(model_id, prepared)
+
+    def crashed(self, item: WorkItem) -> None:
+        """The host died while it had this item. Once too often, and its chunk is given up."""
+        item.num_crashes = self._poison.add(item.work.model.id, item.prepared)
+        if item.num_crashes < MAX_CRASHES:
+            return
+        param = f"input[{item.work.place_of(item.index)}]"
+        error = InternalError(f"the runtime died on {param} again and again; it is given up", param=param)
+        self._give_up(item.work, error, "crashed")
+
+    def acquit(self, item: WorkItem) -> None:
+        """A suspect ran well."""
+        self._poison.forget(item.work.model.id, item.prepared)
 
     def give_up_undelivered(self, work: Work) -> None:
         """A chunk came back from workers too often, unanswered."""
@@ -100,7 +117,7 @@ class DeadLetters:
 
     def refuses(self, work: Work) -> bool:
         """Refuse a prepared work if it holds an input that is known to kill the host; returns whether it does."""
-        if not any(self._poison.knows(work.model.id, prepared) for prepared in work.prepared):
+        if not any(self.num_crashes(work.model.id, prepared) >= MAX_CRASHES for prepared in work.prepared):
             return False
         self._replies.refuse(work, InternalError("an input of this request killed the runtime a short while ago"))
         return True

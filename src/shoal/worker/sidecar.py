@@ -45,9 +45,6 @@ HANG_S = 60.0
 MEMORY_RETRY_S = 60.0
 """So long after a batch did not fit into memory, larger ones are tried again."""
 
-MAX_CRASHES = 3
-"""In company, then alone, then alone once more: one who kills the host twice must not cost an innocent request."""
-
 TIMER_S = 0.001
 """A timer may come so much early."""
 
@@ -128,6 +125,7 @@ class Sidecar:
         for index, prepared in enumerate(work.prepared):
             cost_s = model.cost.c_s * prepared.cost
             item = WorkItem(work, index, prepared, virtual_start(work.received_at - head_start_s, cost_s))
+            item.num_crashes = self._dead_letters.num_crashes(model.id, prepared)
             model.waiting.add(item, item.start)
         self._pump_soon()
 
@@ -230,6 +228,9 @@ class Sidecar:
         if error is None:
             arrays, seconds = future.result()
             self._measures.ran(batch, seconds)
+            for item in batch.items:
+                if item.runs_alone:
+                    self._dead_letters.acquit(item)
             if batch.model.observe(batch.num_tokens, seconds):
                 self._on_change()
             self.replies.collect(batch, arrays, seconds)
@@ -267,9 +268,7 @@ class Sidecar:
         self._is_paused = True
         lost = self._flight.clear(self._loop.time())
         for item in lost[0].items if lost else []:
-            item.num_crashes += 1
-            if item.num_crashes >= MAX_CRASHES:
-                self._dead_letters.give_up_crashing(item)
+            self._dead_letters.crashed(item)
         for batch in lost:
             for item in batch.items:
                 batch.model.waiting.add(item, item.start)
