@@ -157,6 +157,7 @@ def test_public_names():
         "InvalidRequest",
         "MethodNotAllowed",
         "ModelRefused",
+        "MultiVectorResult",
         "NotReady",
         "Overloaded",
         "QuotaExceeded",

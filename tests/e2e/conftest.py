@@ -16,6 +16,7 @@ import pytest
 from e2e.running import MODEL, Running, serving
 from tiny_heads import TinyHead, save_name_finder
 from tiny_models import TinyModel
+from tiny_multivector import TinyMultiVector
 
 TINY = {
     "tiny-mean": TinyModel("bert", pooling="mean"),
@@ -71,6 +72,8 @@ def fleet(
     tmp_path_factory: pytest.TempPathFactory,
     tiny_model: Callable[[TinyModel], Path],
     tiny_head: Callable[[TinyHead], Path],
+    tiny_multivector: Callable[[TinyMultiVector], Path],
+    tiny_m3: Path,
     demo_directory: Path,
 ) -> Iterator[Fleet]:
     root = tmp_path_factory.mktemp("models")
@@ -83,6 +86,9 @@ def fleet(
         directories[name] = root / name
         shutil.copytree(tiny_head(head), root / name)
     directories["tiny-names"] = save_name_finder(root / "tiny-names")
+    for name, directory in (("tiny-colbert", tiny_multivector(TinyMultiVector())), ("tiny-m3", tiny_m3)):
+        directories[name] = root / name
+        shutil.copytree(directory, root / name)
     with serving(MODEL, "--models-directory", str(root)) as (server, url):
         yield Fleet(url, server, directories)
 

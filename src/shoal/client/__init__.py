@@ -5,7 +5,7 @@ It knows the wire (`shoal.types`) and HTTP, and nothing of models, runtimes or q
 
 from shoal.client._async import AsyncClient
 from shoal.client._sync import Client
-from shoal.client.result import EmbedResult, Health, RerankResult, ServedModel, SparseResult
+from shoal.client.result import EmbedResult, Health, MultiVectorResult, RerankResult, ServedModel, SparseResult
 from shoal.client.similarity import SimilarityResult
 from shoal.client.tokens import TokenizeResult
 
@@ -14,6 +14,7 @@ __all__ = [
     "Client",
     "EmbedResult",
     "Health",
+    "MultiVectorResult",
     "RerankResult",
     "ServedModel",
     "SimilarityResult",

@@ -123,6 +123,7 @@ class AsyncClient:
         input_type: Literal["query", "document"] | None = None,
         top_k: int | None = None,
         threshold: float | None = None,
+        pool_factor: float | None = None,
         timeout_s: float | None = None,
     ) -> EmbedResult:
         """Embed texts; a long list travels as several requests at once, and comes back in order.
@@ -140,9 +141,11 @@ class AsyncClient:
             overflow: `error` and `truncate` as `truncate` has them; `chunk` embeds a text that is too long in windows
                 and returns their mean.
             input_tokenizer: the model whose token ids `texts` holds.
-            outputs: `dense` (the default) and `sparse`, as far as the model gives them.
-            input_type: what the texts are: takes the model's prompt of that name, if it has one.
+            outputs: `dense` (the default), `sparse`, `multivector` (a vector a token), as far as the model gives them.
+            input_type: what the texts are: takes the model's prompt of that name, if it has one. For multivector it
+                also decides on length and expansion; None = documents.
             top_k, threshold: of sparse vectors, keep so many of the largest weights, and those above.
+            pool_factor: of multivector, for documents: merge vectors by likeness, into about one for so many.
             timeout_s: instead of the client's own, for each request.
 
         Raises:
@@ -167,6 +170,7 @@ class AsyncClient:
             "input_type": input_type,
             "top_k": top_k,
             "threshold": threshold,
+            "pool_factor": pool_factor,
         }
         tasks = AsyncTasks(self._concurrency)
         calls = self._calls(tasks, "/v1/embed", items, fields, timeout_s, EmbedReply)

@@ -10,12 +10,20 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
+from shoal.client.matrices import as_float32, matrix_of
 from shoal.errors import InternalError
-from shoal.types import DType, EmbedReply, LoadedModel, ModelCard, RerankMethod, RerankReply, SparseRows
+from shoal.types import (
+    DType,
+    EmbedReply,
+    LoadedModel,
+    ModelCard,
+    MultiVectorRows,
+    RerankMethod,
+    RerankReply,
+    SparseRows,
+)
 
-__all__ = ["EmbedResult", "Health", "RerankResult", "ServedModel", "SparseResult", "mixed"]
-
-_STORED: dict[DType, str] = {"float32": "<f4", "float16": "<f2", "int8": "|i1", "binary": "|u1"}
+__all__ = ["EmbedResult", "Health", "MultiVectorResult", "RerankResult", "ServedModel", "SparseResult", "mixed"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,12 +82,63 @@ class SparseResult:
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
+class MultiVectorResult:
+    """Vectors of the tokens of some texts, one after another.
+
+    Attributes:
+        lengths: int64 [n], vectors of each text.
+        dtype, dimensions, stored, scales: as in `EmbedResult`, a row a vector.
+    """
+
+    lengths: npt.NDArray[np.int64]
+    dtype: DType
+    dimensions: int
+    stored: npt.NDArray[Any]
+    scales: npt.NDArray[np.float32]
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    def __repr__(self) -> str:
+        return f"<MultiVectorResult of {len(self)} texts, {len(self.stored)} x {self.dimensions} {self.dtype}>"
+
+    @cached_property
+    def vectors(self) -> npt.NDArray[np.float32]:
+        """float32 [sum of lengths, dimensions], whatever `dtype` was."""
+        return as_float32(self.stored, self.dtype, self.dimensions, self.scales)
+
+    def __getitem__(self, place: int) -> npt.NDArray[np.float32]:
+        """The vectors of one text: float32 [its length, dimensions]."""
+        end = int(self.lengths[: range(len(self))[place] + 1].sum())
+        return self.vectors[end - int(self.lengths[place]) : end]
+
+    @classmethod
+    def from_rows(cls, parts: Sequence[MultiVectorRows], dtype: DType) -> Self:
+        """One result from the parts of a split request.
+
+        Raises:
+            InternalError: a matrix has not the size that it states, or the parts do not fit together.
+        """
+        dimensions = parts[0].dimensions
+        if any(part.dimensions != dimensions for part in parts):
+            raise mixed()
+        return cls(
+            lengths=np.array([length for part in parts for length in part.lengths], np.int64),
+            dtype=dtype,
+            dimensions=dimensions,
+            stored=np.concatenate([matrix_of(part.data, dtype, sum(part.lengths), dimensions) for part in parts]),
+            scales=np.asarray([scale for part in parts for scale in part.scales], np.float32),
+        )
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
 class RerankResult:
     """Documents by their relevance.
 
     Attributes:
         model: the model that answered.
-        method: `cross_encoder` if it read query and document together, `cosine` if it embedded them apart.
+        method: `cross_encoder` if it read query and document together, `cosine` if it compared their vectors, `maxsim`
+            if it compared those of their tokens.
         scores: float32 [n], in the order of the documents.
         order: int64 [n or top_n], places of the documents, most relevant first.
         num_tokens, truncated: of each document, in their order.
@@ -159,7 +218,8 @@ class EmbedResult:
         times: milliseconds by stage (`queue_ms`, `tokenize_ms`, `batch_ms`, `inference_ms`, `total_ms`), summed over
             the requests that the call was split into.
         request_ids: the ids of those requests, as the server's log has them.
-        sparse: the sparse vectors, if they were asked for. Without dense ones, `stored` and `vectors` are empty.
+        sparse, multivector: those vectors, if they were asked for; without dense ones, `stored` and `vectors` are
+            empty.
     """
 
     model: str
@@ -172,6 +232,7 @@ class EmbedResult:
     times: dict[str, float]
     request_ids: list[str]
     sparse: SparseResult | None = None
+    multivector: MultiVectorResult | None = None
 
     def __len__(self) -> int:
         return len(self.num_tokens)
@@ -179,17 +240,13 @@ class EmbedResult:
     def __repr__(self) -> str:
         numbers = f"{len(self)} x {self.dimensions} {self.dtype}"
         sparse = f", sparse with {len(self.sparse.values)} entries" if self.sparse is not None else ""
-        return f"<EmbedResult of {self.model}: {numbers}{sparse}, {self.total_tokens} tokens>"
+        tokens = f", {len(self.multivector.stored)} of tokens" if self.multivector is not None else ""
+        return f"<EmbedResult of {self.model}: {numbers}{sparse}{tokens}, {self.total_tokens} tokens>"
 
     @cached_property
     def vectors(self) -> npt.NDArray[np.float32]:
         """float32 [n, dimensions], whatever `dtype` was: int8 and binary are multiplied out with their scales."""
-        if self.dtype in ("float32", "float16"):
-            return self.stored.astype(np.float32, copy=False)
-        numbers = self.stored
-        if self.dtype == "binary":
-            numbers = np.unpackbits(numbers, axis=1, count=self.dimensions).astype(np.int8) * 2 - 1
-        return numbers.astype(np.float32) * self.scales[:, None]
+        return as_float32(self.stored, self.dtype, self.dimensions, self.scales)
 
     @property
     def total_tokens(self) -> int:
@@ -208,28 +265,17 @@ class EmbedResult:
         if len(kinds) > 1:
             raise mixed()
         sparse = [reply.sparse for reply in replies if reply.sparse is not None]
+        multivector = [reply.multivector for reply in replies if reply.multivector is not None]
         return cls(
             model=first.model,
             dtype=first.dtype,
             dimensions=first.shape[1],
-            stored=np.concatenate([_matrix(reply) for reply in replies]),
+            stored=np.concatenate([matrix_of(reply.data, reply.dtype, *reply.shape) for reply in replies]),
             scales=np.asarray([scale for reply in replies for scale in reply.scales], dtype=np.float32),
             num_tokens=[number for reply in replies for number in reply.num_tokens],
             truncated=[flag for reply in replies for flag in reply.truncated],
             times={stage: sum(reply.times.get(stage, 0.0) for reply in replies) for stage in first.times},
             request_ids=[reply.request_id for reply in replies],
             sparse=SparseResult.from_rows(sparse) if sparse else None,
+            multivector=MultiVectorResult.from_rows(multivector, first.dtype) if multivector else None,
         )
-
-
-def _matrix(reply: EmbedReply) -> npt.NDArray[Any]:
-    """The matrix of a reply, a row a vector, without copying."""
-    rows, columns = reply.shape
-    if reply.dtype == "binary":
-        columns = -(-columns // 8)
-    kind = np.dtype(_STORED[reply.dtype])
-    if rows * columns * kind.itemsize != len(reply.data):
-        raise InternalError(
-            f"The server sent {len(reply.data)} bytes for a {reply.dtype} matrix of {rows} x {reply.shape[1]}."
-        )
-    return np.frombuffer(reply.data, dtype=kind).reshape(rows, columns)

@@ -182,6 +182,7 @@ def _check_embed(options: EmbedOptions, card: ModelCard) -> EmbedOptions:
     if options.overflow == "chunk" and options.outputs != ("dense",):
         raise InvalidRequest("overflow is chunk, but only dense vectors have a mean.", param="overflow")
     _check_top_k(options.top_k)
+    _check_pool_factor(options)
     _check_prompt(options, card)
     if options.dimensions is not None:
         _check_dimensions(options.dimensions, card)
@@ -227,6 +228,17 @@ def _check_classify(options: ClassifyOptions) -> None:
     _check_size(options.hypothesis_template, "hypothesis_template")
 
 
+def _check_pool_factor(options: EmbedOptions) -> None:
+    if options.pool_factor is None:
+        return
+    if "multivector" not in options.outputs:
+        raise InvalidRequest(
+            "pool_factor merges vectors of tokens: outputs must name multivector.", param="pool_factor"
+        )
+    if not options.pool_factor >= 1:
+        raise InvalidRequest(f"pool_factor is {options.pool_factor}; it must be at least 1.", param="pool_factor")
+
+
 def _check_top_k(top_k: int | None) -> None:
     if top_k is not None and top_k < 1:
         raise InvalidRequest(f"top_k is {top_k}; it must be at least 1.", param="top_k")
@@ -251,6 +263,8 @@ def _check_prompt(options: EmbedOptions | SimilarityOptions | TokenizeOptions, c
 
 
 def _check_dimensions(dimensions: int, card: ModelCard) -> None:
+    if not card.dimensions:
+        raise InvalidRequest(f"dimensions cuts dense vectors, and {card.id} gives none.", param="dimensions")
     if not 1 <= dimensions <= card.dimensions:
         raise InvalidRequest(
             f"dimensions is {str(dimensions)[:20]}; {card.id} has 1 to {card.dimensions}.", param="dimensions"

@@ -75,7 +75,7 @@ class Chunks:
             sizes,
             quantum_tokens=quantum_tokens,
             max_length=sys.maxsize if _is_run_whole(options) else card.max_length,
-            max_chunk_bytes=limit_bytes // (_TOKEN_BYTES if isinstance(options, TokenizeOptions) else 1),
+            max_chunk_bytes=limit_bytes // max(1, _bytes_per_token(ask, options, card)),
             max_chunk_items=max(1, limit_bytes // _reply_bytes(ask, options, card)),
             shared_bytes=_shared_bytes(options),
             runs_per_item=max(1, len(options.labels)) if isinstance(options, ClassifyOptions) else 1,
@@ -192,9 +192,23 @@ _ENTITIES, _ENTITY_BYTES = 64, 160
 """Expected of a text at most, and what one takes."""
 
 
+_LEAST_VECTORS = 40
+"""Of a text's tokens where each has one, however short it is: special tokens, and a query's expansion as a rule."""
+
+
+def _bytes_per_token(ask: Ask, options: Options, card: ModelCard) -> int:
+    """An upper bound for what each token of a text adds to a reply; a text may have one a byte."""
+    if isinstance(options, TokenizeOptions):
+        return _TOKEN_BYTES
+    if not isinstance(options, EmbedOptions) or "multivector" not in options.outputs:
+        return 0
+    encoding = ask.renders[options.outputs.index("multivector")].encoding
+    return _NUMBER_BYTES[encoding] * (card.multivector_dimensions + 2)
+
+
 def _reply_bytes(ask: Ask, options: Options, card: ModelCard) -> int:
     """An upper bound for one item of a reply."""
-    total = 64
+    total = 64 + _LEAST_VECTORS * _bytes_per_token(ask, options, card)
     for place, render in enumerate(ask.renders):
         number_bytes = _NUMBER_BYTES[render.encoding]
         total += len(render.before) + len(render.between) + len(render.after)

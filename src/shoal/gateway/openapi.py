@@ -197,8 +197,9 @@ def _native_rerank() -> dict[str, Any]:
     return _native(
         "rerank",
         "Rank documents for a query",
-        "A cross-encoder reads query and document together. A model that only embeds compares them by cosine, and the "
-        "reply says so in method. Documents are cut where they are too long, the query never is.",
+        "A cross-encoder reads query and document together. A model that only embeds compares them by cosine, or "
+        "token by token (maxsim), and the reply says so in method. Documents are cut where they are too long, the "
+        "query never is.",
         request="NativeRerankRequest",
         reply="NativeRerankReply",
         example=_RERANK_EXAMPLE,

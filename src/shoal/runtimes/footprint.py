@@ -8,7 +8,8 @@ from pathlib import Path
 
 import msgspec
 
-from shoal.catalog.spec import Dense, ModelSpec
+from shoal.catalog.spec import Dense, ModelSpec, TokenWeights
+from shoal.catalog.torch_files import read_torch_file
 from shoal.errors import ModelRefused
 from shoal.runtimes.base import Footprint
 
@@ -31,9 +32,12 @@ def footprint(spec: ModelSpec, number_bytes: int, device_bytes: int | None = Non
     """Memory of a model whose weights and activations are numbers of `number_bytes` bytes.
 
     Raises:
-        ModelRefused: a file of weights is missing or is not safetensors.
+        ModelRefused: a file of weights is missing, or neither safetensors nor tensors saved by torch.
     """
-    files = {*spec.weights, *(module.weights_file for module in spec.modules if isinstance(module, Dense))}
+    layers = [*spec.modules, *(spec.multivector.modules if spec.multivector is not None else ())]
+    if isinstance(spec.sparse, TokenWeights):
+        layers.append(spec.sparse.layer)
+    files = {*spec.weights, *(layer.weights_file for layer in layers if isinstance(layer, Dense))}
     num_weights = sum(_num_weights(Path(file)) for file in files)
     width = next((int(spec.config[key]) for key in _WIDTHS if key in spec.config), spec.dimensions)
     active = min(_ACTIVE_TOKENS, max(spec.tokenization.max_length, 512)) * width * _NUMBERS_PER_CHANNEL
@@ -45,6 +49,8 @@ _WIDTHS = ("hidden_size", "dim", "d_model", "n_embd")
 
 
 def _num_weights(file: Path) -> int:
+    if file.suffix != ".safetensors" and file.is_file():
+        return sum(math.prod(tensor.shape) for tensor in read_torch_file(file).values())
     try:
         with file.open("rb") as stream:
             size = int.from_bytes(stream.read(8), "little")

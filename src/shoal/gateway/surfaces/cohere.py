@@ -248,8 +248,8 @@ class CohereRerank(_Cohere):
         warnings = _warnings(
             max_tokens_per_doc=request.max_tokens_per_doc, max_chunks_per_doc=request.max_chunks_per_doc
         )
-        if answer.card.rerank_method == "cosine":
-            warnings.append(f"{answer.card.id} only embeds: query and documents were compared by cosine.")
+        if (method := answer.card.rerank_method) != "cross_encoder":
+            warnings.append(f"{answer.card.id} only embeds: query and documents were compared by {method}.")
         units = CohereUnits(search_units=math.ceil(answer.num_items / _UNIT_DOCUMENTS))
         meta = _meta(self._version, units, answer, warnings)
         return _encode({"id": answer.request_id, "results": results, "meta": meta})

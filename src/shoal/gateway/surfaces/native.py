@@ -1,11 +1,12 @@
 """Shoal's own API to embed: JSON and MessagePack in and out. Translates and nothing else.
 
-MessagePack replies carry one matrix (`types.EmbedReply`). JSON replies carry a list: float32, float16 and int8 as
-numbers, or with `encoding: "base64"` each row's little-endian bytes; binary is always base64.
+MessagePack replies carry one matrix an output (`types.EmbedReply`). JSON replies carry lists: float32, float16 and int8
+as numbers, or with `encoding: "base64"` each row's little-endian bytes; binary is always base64.
 """
 
 from __future__ import annotations
 
+import itertools
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -27,7 +28,7 @@ from shoal.gateway.surfaces.fields import (
     TruncationSide,
     overflow_of,
 )
-from shoal.types import EmbedOptions, EmbedReply, Output, Render, SparseRows
+from shoal.types import EmbedOptions, EmbedReply, MultiVectorRows, Output, Render, SparseRows
 
 __all__ = [
     "Native",
@@ -36,6 +37,7 @@ __all__ = [
     "NativeReply",
     "NativeSparse",
     "NativeSurface",
+    "NativeTokenVectors",
     "NativeUsage",
     "array_of",
     "closing",
@@ -66,18 +68,25 @@ class NativeEmbedRequest(msgspec.Struct):
         Meta(description="Of vectors in a JSON reply: numbers, or base64 of the row's bytes. binary is always base64."),
     ] = None
     outputs: Annotated[
-        list[Literal["dense", "sparse"]] | None,
-        Meta(description="What to return; absent: dense."),
+        list[Literal["dense", "sparse", "multivector"]] | None,
+        Meta(description="What to return, all from one run; absent: dense. multivector: a vector a token (ColBERT)."),
     ] = None
     input_type: Annotated[
         Literal["query", "document"] | None,
-        Meta(description="What the texts are: takes the model's prompt of that name, if it has one."),
+        Meta(
+            description="What the texts are: takes the model's prompt of that name, if it has one. For multivector it "
+            "also decides on length, expansion and skipped tokens; absent: document."
+        ),
     ] = None
     top_k: Annotated[
         int | None,
         Meta(description="Of sparse vectors: keep so many of the largest weights.", extra_json_schema={"minimum": 1}),
     ] = None
     threshold: Annotated[float | None, Meta(description="Of sparse vectors: keep weights above it. Default 0.")] = None
+    pool_factor: Annotated[
+        float | None,
+        Meta(description="Of multivector, for documents: merge vectors by likeness, into about one for so many."),
+    ] = None
 
 
 class NativeUsage(msgspec.Struct):
@@ -93,10 +102,18 @@ class NativeSparse(msgspec.Struct):
     values: Annotated[list[float], Meta(description="Their weights, all above zero.")]
 
 
+class NativeTokenVectors(msgspec.Struct):
+    """The vectors of a text's tokens as bytes."""
+
+    shape: Annotated[tuple[int, int], Meta(description="Vectors, and numbers a vector (for binary, bits).")]
+    data: Annotated[str, Meta(description="base64 of the rows, little-endian.")]
+
+
 class NativeReply(msgspec.Struct):
     """The reply in JSON: entries in the order of the input. In MessagePack it is EmbedReply.
 
-    dtype, dimensions and embeddings are there if dense vectors were asked for, sparse if sparse ones were.
+    dtype, dimensions and embeddings are there if dense vectors were asked for, sparse if sparse ones were, and dtype,
+    multivector_dimensions and multivector if those were.
     """
 
     model: str
@@ -114,6 +131,15 @@ class NativeReply(msgspec.Struct):
         msgspec.UNSET
     )
     sparse: list[NativeSparse] | msgspec.UnsetType = msgspec.UNSET
+    multivector_dimensions: int | msgspec.UnsetType = msgspec.UNSET
+    multivector: Annotated[
+        list[list[list[float]] | NativeTokenVectors] | msgspec.UnsetType,
+        Meta(description="For each text a list of vectors, or their bytes with a shape."),
+    ] = msgspec.UNSET
+    multivector_scales: Annotated[
+        list[list[float]] | msgspec.UnsetType,
+        Meta(description="With int8 and binary: a number a vector."),
+    ] = msgspec.UNSET
 
 
 class NativeErrorBody(msgspec.Struct):
@@ -182,6 +208,7 @@ class Native(NativeSurface):
             input_type=request.input_type,
             top_k=request.top_k,
             threshold=request.threshold or 0.0,
+            pool_factor=request.pool_factor,
         )
         return Ask(
             model=request.model,
@@ -200,7 +227,7 @@ class Native(NativeSurface):
 def _render(output: Output, request: NativeEmbedRequest, reply_format: Format) -> Render:
     if reply_format == "msgpack":
         return _RAW
-    is_base64 = output == "dense" and (request.encoding == "base64" or request.dtype == "binary")
+    is_base64 = output != "sparse" and (request.encoding == "base64" or request.dtype == "binary")
     return _BASE64 if is_base64 else _JSON
 
 
@@ -220,15 +247,23 @@ def _msgpack_reply(answer: Answer) -> bytes:
             reply.shape = answer.num_items, answer.replies[0].outputs[place].dimensions
             reply.data = answer.body(place)
             reply.scales = _scales(answer, place)
-        else:
+        elif output == "sparse":
             reply.sparse = _sparse_rows(answer, place)
+        else:
+            reply.dtype = options.dtype
+            reply.multivector = MultiVectorRows(
+                lengths=_lengths(answer, place),
+                dimensions=answer.replies[0].outputs[place].dimensions,
+                data=answer.body(place),
+                scales=_scales(answer, place),
+            )
     return encoders["msgpack"](reply)
 
 
 def _sparse_rows(answer: Answer, place: int) -> SparseRows:
     parts = [reply.outputs[place] for reply in answer.replies]
     return SparseRows(
-        lengths=[length for part in parts for length in part.lengths],
+        lengths=_lengths(answer, place),
         indices=b"".join([part.body[: len(part.body) // 2] for part in parts]),
         values=b"".join([part.body[len(part.body) // 2 :] for part in parts]),
     )
@@ -236,6 +271,10 @@ def _sparse_rows(answer: Answer, place: int) -> SparseRows:
 
 def _scales(answer: Answer, place: int) -> list[float]:
     return [scale for reply in answer.replies for scale in reply.outputs[place].scales]
+
+
+def _lengths(answer: Answer, place: int) -> list[int]:
+    return [length for reply in answer.replies for length in reply.outputs[place].lengths]
 
 
 def _json_reply(answer: Answer) -> bytes:
@@ -248,6 +287,12 @@ def _json_reply(answer: Answer) -> bytes:
             head |= {"dtype": options.dtype, "dimensions": answer.replies[0].outputs[place].dimensions}
             if scales := _scales(answer, place):
                 tail = {"scales": scales, **tail}
+        if output == "multivector":
+            head |= {"dtype": options.dtype, "multivector_dimensions": answer.replies[0].outputs[place].dimensions}
+            if scales := _scales(answer, place):
+                rows = iter(scales)
+                by_text = [list(itertools.islice(rows, length)) for length in _lengths(answer, place)]
+                tail = {"multivector_scales": by_text, **tail}
         name = b"embeddings" if output == "dense" else output.encode()
         parts.append(b'"%b":[%b]' % (name, answer.body(place, b",")))
     if answer.replies[0].profile:

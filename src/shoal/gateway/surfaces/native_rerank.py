@@ -56,8 +56,11 @@ class NativeRerankReply(msgspec.Struct):
 
     model: str
     method: Annotated[
-        Literal["cross_encoder", "cosine"],
-        Meta(description="Whether the model read query and document together, or embedded them apart."),
+        Literal["cross_encoder", "cosine", "maxsim"],
+        Meta(
+            description="Whether the model read query and document together, or embedded them apart and compared "
+            "vectors of whole texts (cosine) or of tokens (maxsim)."
+        ),
     ]
     results: list[NativeRerankResult]
     num_tokens: Annotated[list[int], Meta(description="Tokens really run, an entry a document, in their order.")]
