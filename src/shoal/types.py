@@ -22,8 +22,10 @@ __all__ = [
     "Demand",
     "EmbedOptions",
     "EmbedReply",
+    "Entity",
     "ErrorBody",
     "ExtractOptions",
+    "ExtractReply",
     "Gone",
     "Lane",
     "LoadedModel",
@@ -586,6 +588,40 @@ class RerankReply(msgspec.Struct):
     model: str
     method: RerankMethod
     results: list[RankedDocument]
+    num_tokens: list[int]
+    truncated: list[bool]
+    times: dict[str, float] = {}
+    request_id: str = ""
+
+
+class Entity(msgspec.Struct, frozen=True):
+    """A passage of a text that is something.
+
+    Attributes:
+        label: what.
+        text: the passage, as it stands in the text.
+        score: how sure the model is, from 0 to 1.
+        start, end: its place, in code points of the text as it was sent.
+    """
+
+    label: str
+    text: str
+    score: float
+    start: int
+    end: int
+
+
+class ExtractReply(msgspec.Struct):
+    """The native reply of /v1/extract.
+
+    Attributes:
+        results: each text's entities, in the order of the text.
+        num_tokens, truncated: an entry a text, in the request's order.
+        times: as in `EmbedReply`.
+    """
+
+    model: str
+    results: list[list[Entity]]
     num_tokens: list[int]
     truncated: list[bool]
     times: dict[str, float] = {}

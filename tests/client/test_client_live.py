@@ -48,7 +48,7 @@ async def test_models_and_health(url: str, connect):
     client = connect(url)
     (model,) = await client.models()
     assert (model.state, model.dimensions) == ("ready", 8)
-    assert model.operations == ("embed", "rerank", "classify", "similarity", "tokenize")
+    assert model.operations == ("embed", "rerank", "classify", "extract", "similarity", "tokenize")
     assert (await client.health()).is_ready
     assert (await client.embed("x")).model == model.id
 
@@ -134,6 +134,22 @@ async def test_similarity_is_that_of_the_vectors(url: str, connect):
     assert int(result.scores.argmax()) == 3
     with pytest.raises(shoal.InvalidRequest, match="source"):
         await client.similarity("long " * 1000, ["x"], truncate=False)
+
+
+async def test_entities_keep_the_order_of_the_texts(url: str, connect):
+    client = connect(url, batch_items=32)
+    result = await client.extract(TEXTS, aggregation="none")
+    assert (len(result), result.truncated) == (len(TEXTS), [False] * len(TEXTS))
+    tokens = (await client.tokenize(TEXTS)).texts
+    for text, found, of_text in zip(TEXTS, result.texts, tokens, strict=True):
+        assert all(text[entity.start : entity.end] == entity.text for entity in found)
+        places = zip(of_text.ids, of_text.offsets, strict=True)
+        odd = [text[start:end].strip() for token, (start, end) in places if token % 2]
+        assert [entity.text for entity in found] == odd
+    assert len((await client.extract(TEXTS, labels=["ODD"])).request_ids) > 1
+    with pytest.raises(shoal.InvalidRequest) as caught:
+        await client.extract("x", labels=["PER"])
+    assert caught.value.param == "labels"
 
 
 async def test_tokens_are_those_that_embedding_runs(url: str, connect):

@@ -151,6 +151,7 @@ def test_public_names():
         "ContextLengthExceeded",
         "DeadlineExceeded",
         "EmbedResult",
+        "ExtractResult",
         "Forbidden",
         "Health",
         "InternalError",

@@ -17,11 +17,11 @@ from transformers.pipelines.token_classification import AggregationStrategy
 
 from parity import Parity
 from shoal.adapters import open_adapter
-from shoal.adapters.base import Entities, Entity
+from shoal.adapters.base import Entities
 from shoal.catalog import resolve
 from shoal.runtimes.base import RuntimeOptions
 from shoal.runtimes.registry import open_runtime
-from shoal.types import Aggregation, ExtractOptions
+from shoal.types import Aggregation, Entity, ExtractOptions
 from tiny_heads import TinyHead
 from tiny_models import NASTY_TEXTS, quiet
 

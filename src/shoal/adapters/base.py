@@ -13,12 +13,11 @@ import numpy as np
 import numpy.typing as npt
 
 from shoal.runtimes.base import Arrays, Features
-from shoal.types import Options
+from shoal.types import Entity, Options
 
 __all__ = [
     "Adapter",
     "Entities",
-    "Entity",
     "Finished",
     "Labels",
     "MultiVectors",
@@ -186,23 +185,6 @@ class WrittenTexts(msgspec.Struct, frozen=True):
     """For each item the text that its tokens stand for."""
 
     items: list[str]
-
-
-class Entity(msgspec.Struct, frozen=True):
-    """A passage of a text that is something.
-
-    Attributes:
-        label: what.
-        text: the passage, as it stands in the text.
-        score: how sure the model is, from 0 to 1.
-        start, end: its place, in code points of the text as it was sent.
-    """
-
-    label: str
-    text: str
-    score: float
-    start: int
-    end: int
 
 
 class Entities(msgspec.Struct, frozen=True):

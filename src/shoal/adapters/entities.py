@@ -12,8 +12,8 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from shoal.adapters.base import Entity, Passage
-from shoal.types import Aggregation
+from shoal.adapters.base import Passage
+from shoal.types import Aggregation, Entity
 
 __all__ = ["find_entities"]
 

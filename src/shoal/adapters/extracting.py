@@ -7,14 +7,14 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from shoal.adapters.base import Entities, Entity, Finished, Passage, Prepared, runs_by_item
+from shoal.adapters.base import Entities, Finished, Passage, Prepared, runs_by_item
 from shoal.adapters.entities import find_entities
 from shoal.adapters.texts import Texts
 from shoal.adapters.tokenizing import Ids
 from shoal.catalog.spec import Tagger
 from shoal.errors import InternalError, InvalidRequest
 from shoal.runtimes.base import Arrays
-from shoal.types import ExtractOptions
+from shoal.types import Entity, ExtractOptions
 
 __all__ = ["Extracting"]
 

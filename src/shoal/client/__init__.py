@@ -5,6 +5,7 @@ It knows the wire (`shoal.types`) and HTTP, and nothing of models, runtimes or q
 
 from shoal.client._async import AsyncClient
 from shoal.client._sync import Client
+from shoal.client.entities import ExtractResult
 from shoal.client.result import EmbedResult, Health, MultiVectorResult, RerankResult, ServedModel, SparseResult
 from shoal.client.similarity import SimilarityResult
 from shoal.client.tokens import TokenizeResult
@@ -13,6 +14,7 @@ __all__ = [
     "AsyncClient",
     "Client",
     "EmbedResult",
+    "ExtractResult",
     "Health",
     "MultiVectorResult",
     "RerankResult",

@@ -10,6 +10,7 @@ from typing import Any, Literal, Self
 
 import httpx
 
+from shoal.client.entities import ExtractResult
 from shoal.client.result import EmbedResult, Health, RerankResult, ServedModel
 from shoal.client.retry import Patience
 from shoal.client.similarity import SimilarityResult
@@ -27,7 +28,17 @@ from shoal.client.wire import (
 )
 from shoal.errors import InvalidRequest, ShoalError
 from shoal.settings import ClientSettings, from_environment
-from shoal.types import DType, EmbedReply, Output, Overflow, RerankReply, SimilarityReply, TokenizeReply
+from shoal.types import (
+    Aggregation,
+    DType,
+    EmbedReply,
+    ExtractReply,
+    Output,
+    Overflow,
+    RerankReply,
+    SimilarityReply,
+    TokenizeReply,
+)
 
 __all__ = ["Client"]
 
@@ -185,6 +196,7 @@ class Client:
         top_n: int | None = None,
         raw_scores: bool | None = None,
         truncate: bool | None = None,
+        instruction: str | None = None,
         timeout_s: float | None = None,
     ) -> RerankResult:
         """Rank documents by their relevance to a query; a long list travels as several requests at once.
@@ -195,6 +207,7 @@ class Client:
             top_n: let `result.order` hold only so many, the best.
             raw_scores: the model's logits instead of what it declares to make of them.
             truncate: cut a document that is too long (True) or refuse it (False); None = the server's default.
+            instruction: what counts as relevant, for models that are told; None = as the model's own files say.
             timeout_s: instead of the client's own, for each request.
 
         Raises:
@@ -206,10 +219,50 @@ class Client:
             "query": query,
             "raw_scores": raw_scores,
             "truncate": truncate,
+            "instruction": instruction,
         }
         tasks = Tasks(self._concurrency)
         calls = self._calls(tasks, "/v1/rerank", items, fields, timeout_s, RerankReply, "documents")
         return RerankResult.from_replies(tasks.results(calls), top_n)
+
+    def extract(
+        self,
+        texts: str | Iterable[str],
+        model: str | None = None,
+        *,
+        labels: Iterable[str] | None = None,
+        aggregation: Aggregation | None = None,
+        overflow: Overflow | None = None,
+        overlap_tokens: int | None = None,
+        threshold: float | None = None,
+        timeout_s: float | None = None,
+    ) -> ExtractResult:
+        """Find entities in texts, however long; a long list travels as several requests at once.
+
+        Args:
+            model: its id or an alias; None = the only one that the server serves.
+            labels: only entities with one of these labels of the model.
+            aggregation: how tokens become entities, in transformers' words; None = simple.
+            overflow: what becomes of a text that is too long: read in windows (`chunk`, as None), cut, or refused.
+            overlap_tokens: tokens that two windows share; None = a quarter of a window.
+            threshold: only entities with a higher score.
+            timeout_s: instead of the client's own, for each request.
+
+        Raises:
+            ShoalError: as in `embed`.
+        """
+        items = items_of(texts)
+        fields = {
+            "model": model or self._only_model(),
+            "labels": None if labels is None else list(labels),
+            "aggregation": aggregation,
+            "overflow": overflow,
+            "overlap_tokens": overlap_tokens,
+            "threshold": threshold,
+        }
+        tasks = Tasks(self._concurrency)
+        calls = self._calls(tasks, "/v1/extract", items, fields, timeout_s, ExtractReply)
+        return ExtractResult.from_replies(tasks.results(calls))
 
     def similarity(
         self,
