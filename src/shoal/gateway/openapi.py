@@ -63,7 +63,13 @@ _STRUCTS = (
     *dict.fromkeys(struct for row in ROWS for struct in (row.request, row.error)),
 )
 
-_TAKE_INPUT = ("NativeEmbedRequest", "NativeClassifyRequest", "NativeTokenizeRequest", "OpenAIEmbedRequest")
+_TAKE_INPUT = (
+    "NativeEmbedRequest",
+    "NativeClassifyRequest",
+    "NativeExtractRequest",
+    "NativeTokenizeRequest",
+    "OpenAIEmbedRequest",
+)
 
 _ERRORS = {
     400: "The request must change; `param` names the field.",
