@@ -57,6 +57,7 @@ _OPTIONS: tuple[Callable[[Any], Any], ...] = (
     _amount("--p99-ms", 50.0, "Limit of the objective rate."),
     _amount("--rate", 50.0, "Requests a second of the objective latency."),
     _amount("--price-per-hour", 1.0, "What the machine costs, for the objective cost."),
+    _amount("--seconds", 3.0, "Length of the shortest load; longer ones tell more and cost more."),
     click.option("--text", "text_file", type=_FILE, help="Your own texts, one a line or .jsonl; else those of --mix."),
     _choice("--mix", ("short", "medium", "mixed"), "Lengths of the built-in texts."),
     click.option(
@@ -141,6 +142,7 @@ def _plan(
     p99_ms: float,
     rate: float,
     price_per_hour: float,
+    seconds: float,
     text_file: Path | None,
     mix: str,
     knobs: tuple[str, ...],
@@ -162,20 +164,20 @@ def _plan(
         texts,
         minutes * 60,
         open_space(worker.runtime, len(os.sched_getaffinity(0)), knobs),
-        _objective(objective, p99_ms, rate, price_per_hour),
+        _objective(objective, p99_ms, rate, price_per_hour, seconds),
         _proposer(proposer, tuner),
         dataclasses.replace(worker, profile="none"),  # a trial is what it says, whatever was proved before
         models,
     )
 
 
-def _objective(name: str, p99_ms: float, rate: float, price_per_hour: float) -> Objective:
+def _objective(name: str, p99_ms: float, rate: float, price_per_hour: float, seconds: float) -> Objective:
     from shoal.tuner.objectives import HighestRate, LeastCost, LowestLatency
 
     objectives: dict[str, Objective] = {
-        "rate": HighestRate(p99_ms),
-        "latency": LowestLatency(rate),
-        "cost": LeastCost(price_per_hour),
+        "rate": HighestRate(p99_ms, seconds),
+        "latency": LowestLatency(rate, seconds),
+        "cost": LeastCost(price_per_hour, seconds),
     }
     return objectives[name]
 

@@ -15,7 +15,7 @@ from shoal.tuner.prediction import Cost, highest_rate, latency_percentile_s
 
 __all__ = ["HighestRate", "LeastCost", "LowestLatency", "Objective", "Raced"]
 
-_STRETCH_S = 3.0
+STRETCH_S = 3.0
 """Shortest load that tells a 99th percentile from noise, at some hundred requests a second."""
 
 _CLOSED_CONNECTIONS = 16
@@ -57,6 +57,7 @@ class HighestRate(msgspec.Struct, frozen=True):
     """The highest Poisson rate of single texts at which 99 of 100 replies come within a limit."""
 
     limit_ms: float = 50.0
+    stretch_s: float = STRETCH_S
 
     @property
     def name(self) -> str:
@@ -73,7 +74,7 @@ class HighestRate(msgspec.Struct, frozen=True):
         self, generator: Generator, targets: Sequence[Target], texts: Sequence[str], seed: int, effort: float
     ) -> list[Raced]:
         loads = _loads(
-            targets, texts, 1, Arrivals("closed", concurrency=_CLOSED_CONNECTIONS), _STRETCH_S * effort, seed
+            targets, texts, 1, Arrivals("closed", concurrency=_CLOSED_CONNECTIONS), self.stretch_s * effort, seed
         )
         searches = searches_from_closed_loops(generator, loads, _CLOSED_CONNECTIONS)
         trials = find_rates(generator, loads, searches, self.limit_ms / 1000, 99.0, lambda target, trial: None)
@@ -90,6 +91,7 @@ class LowestLatency(msgspec.Struct, frozen=True):
     """The 99th percentile at a given Poisson rate of single texts, as its inverse."""
 
     rate: float
+    stretch_s: float = STRETCH_S
 
     @property
     def name(self) -> str:
@@ -105,7 +107,7 @@ class LowestLatency(msgspec.Struct, frozen=True):
     def measure(
         self, generator: Generator, targets: Sequence[Target], texts: Sequence[str], seed: int, effort: float
     ) -> list[Raced]:
-        loads = _loads(targets, texts, 1, Arrivals("poisson", rate=self.rate), _STRETCH_S * effort, seed)
+        loads = _loads(targets, texts, 1, Arrivals("poisson", rate=self.rate), self.stretch_s * effort, seed)
         measured = interleave(generator, loads, 2, lambda: None)
         raced = []
         for target in targets:
@@ -119,6 +121,7 @@ class LeastCost(msgspec.Struct, frozen=True):
     """Tokens for a unit of money: the machine's price an hour, at full load with long lists."""
 
     price_per_hour: float = 1.0
+    stretch_s: float = STRETCH_S
 
     @property
     def name(self) -> str:
@@ -137,7 +140,7 @@ class LeastCost(msgspec.Struct, frozen=True):
         self, generator: Generator, targets: Sequence[Target], texts: Sequence[str], seed: int, effort: float
     ) -> list[Raced]:
         arrivals = Arrivals("closed", concurrency=_COST_CONNECTIONS)
-        loads = _loads(targets, texts, _COST_TEXTS, arrivals, _STRETCH_S * effort, seed)
+        loads = _loads(targets, texts, _COST_TEXTS, arrivals, self.stretch_s * effort, seed)
         measured = interleave(generator, loads, 2, lambda: None)
         raced = []
         for target in targets:

@@ -32,6 +32,9 @@ __all__ = ["Budget", "Evaluator", "Fit", "Outcome", "Progress", "TrialFailed", "
 FITTING_SHARE, RACING_SHARE = 0.35, 0.65
 """Of the budget: fitting ends at the first, racing at the second, the rest is for the final pairs."""
 
+LEAST_FITS = 4
+"""So many configurations are fitted beside the default, however short the budget."""
+
 MOST_RACERS = 6
 RUNG_EFFORTS = (1.0, 2.0)
 LEAST_PAIRS, MOST_PAIRS = 4, 8
@@ -186,15 +189,15 @@ def _explore(run: _Search, proposer: Proposer, ledger: Ledger, budget: Budget) -
     for entry in list(ledger.entries):  # a resumed search: what is known is shown, and not proposed again
         if entry.stage == "fit" and entry.configuration:
             run.fit(entry.configuration)
-    while not budget.is_spent(ledger, FITTING_SHARE):
-        proposed = proposer.propose(run.space, ledger.entries)
+    while proposed := proposer.propose(run.space, ledger.entries):
         new = [one for one in proposed if ledger.find("fit", one) is None]
-        if not new:
-            return
         for configuration in new:
-            if budget.is_spent(ledger, FITTING_SHARE):
+            num_fitted = sum(entry.stage == "fit" for entry in ledger.entries)
+            if num_fitted > LEAST_FITS and budget.is_spent(ledger, FITTING_SHARE):
                 return
             run.fit(configuration)
+        if not new:
+            return
 
 
 def _race(run: _Search, ledger: Ledger, budget: Budget) -> list[Configuration]:

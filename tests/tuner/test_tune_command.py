@@ -1,0 +1,143 @@
+"""`shoal tune` and `shoal research` whole, on the fake device, and a language model that proposes."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from shoal.catalog.profiles import Profile
+from shoal.cli.root import cli
+from shoal.errors import ShoalError
+from shoal.runtimes.knobs import Knob
+from shoal.tuner.ledger import Entry
+from shoal.tuner.proposers import LLM
+from shoal.tuner.space import Space
+
+SLOW = '{"a_s":0.003,"c_s":0.002}'
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(cli, arguments, catch_exceptions=False)
+
+
+def entries(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()[1:]]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_tuning_finds_the_faster_device_and_resumes_for_nothing(tmp_path: Path) -> None:
+    """The fake device's speed is a knob here: fifteen times faster is found on any machine."""
+    import msgspec
+
+    command = [
+        "tune",
+        "fake:toy",
+        "--runtime",
+        "fake",
+        "--runtime-options",
+        SLOW,
+        "--knob",
+        "c_s=0.00001",
+        "--mix",
+        "medium",
+    ]
+    command += ["--objective", "latency", "--rate", "10", "--minutes", "0.1", "--seconds", "0.4"]
+    command += ["--directory", str(tmp_path / "toy"), "--profiles", str(tmp_path / "profiles")]
+    result = run(*command)
+    assert result.exit_code == 0, result.output
+    (file,) = (tmp_path / "profiles").glob("*.json")
+    profile = msgspec.json.decode(file.read_bytes(), type=Profile)
+    assert profile.settings == {"c_s": 0.00001}
+    assert profile.figures.ratio > 1.0
+    assert profile.figures.low > 1.0
+    assert "<svg" in (tmp_path / "toy" / "report.html").read_text()
+    before = (tmp_path / "toy" / "ledger.jsonl").read_bytes()
+    again = run(*command)
+    assert again.exit_code == 0, again.output
+    assert (tmp_path / "toy" / "ledger.jsonl").read_bytes() == before
+
+
+@pytest.mark.slow
+def test_research_goes_on_after_a_model_that_fails(tmp_path: Path) -> None:
+    common = ["--runtime", "fake", "--knob", "c_s=0.001", "--objective", "latency", "--rate", "20"]
+    common += ["--minutes", "0.05", "--seconds", "0.3"]
+    places = ["--directory", str(tmp_path), "--profiles", str(tmp_path / "profiles")]
+    result = run("research", "/no/such/model", "fake:toy", *common, *places)
+    assert result.exit_code == 1
+    assert "/no/such/model" in result.output
+    assert [one["status"] for one in entries(tmp_path / "fake-toy" / "ledger.jsonl")][:2] == ["measured", "measured"]
+    assert len(list((tmp_path / "profiles").glob("*.json"))) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--knob", "speed"), "There is no knob 'speed'"),
+        (("--proposer", "llm"), "give --proposer-url"),
+        (("--minutes", "0"), "Invalid value for '--minutes'"),
+    ],
+)
+def test_wrong_arguments_are_named(arguments: tuple[str, ...], words: str) -> None:
+    result = run("tune", "fake:toy", "--runtime", "fake", *arguments)
+    assert result.exit_code in (1, 2)
+    assert words in result.output
+
+
+class Proposing(BaseHTTPRequestHandler):
+    """An OpenAI-compatible server whose model says what the test wants."""
+
+    answer = ""
+    asked: dict[str, Any] = {}
+
+    def do_POST(self) -> None:
+        type(self).asked = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        body = json.dumps({"choices": [{"message": {"content": self.answer}}]}).encode()
+        self.send_response(200)
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *arguments: Any) -> None:
+        return
+
+
+@pytest.fixture
+def proposing() -> Iterator[str]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Proposing)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}/v1"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+SPACE = Space((Knob("threads", (1, 2), "Threads."),))
+KNOWN = [Entry("fit", {}, "measured", figures={"predicted": 10.0})]
+
+
+def test_a_language_model_proposes_and_only_what_is_in_the_space_counts(proposing: str) -> None:
+    Proposing.answer = 'Try these:\n```json\n[{"threads": 1}, {"threads": 64}, {"rm": "-rf /"}, {}]\n```'
+    assert LLM(proposing, "m").propose(SPACE, KNOWN) == [{"threads": 1}]
+    told = json.loads(Proposing.asked["messages"][1]["content"])
+    assert told["ledger"][0]["figures"] == {"predicted": 10.0}
+    assert told["knobs"][0]["values"] == [1, 2]
+
+
+def test_a_language_model_that_rambles_is_an_error(proposing: str) -> None:
+    Proposing.answer = "I would rather not."
+    with pytest.raises(ShoalError, match="no JSON array"):
+        LLM(proposing, "m").propose(SPACE, KNOWN)
+
+
+def test_a_proposer_that_is_not_there_is_an_error() -> None:
+    with pytest.raises(ShoalError, match="does not answer"):
+        LLM("http://127.0.0.1:9", "m").propose(SPACE, KNOWN)
