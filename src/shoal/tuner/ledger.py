@@ -33,6 +33,7 @@ class Entry(msgspec.Struct, frozen=True, omit_defaults=True):
         seed: of the load; 0 where there is none.
         figures: what was measured, by name, with units in the names.
         points: of a race, (rate in requests/s, p99 in ms) of every load, by configuration.
+        facts: what the server said of itself.
         reason: why it was discarded, or how it failed.
         seconds: what the trial took.
         at: Unix time in seconds.
@@ -45,6 +46,7 @@ class Entry(msgspec.Struct, frozen=True, omit_defaults=True):
     figures: dict[str, float] = {}
     points: dict[str, list[tuple[float, float]]] = {}
     reason: str = ""
+    facts: dict[str, str] = {}
     seconds: float = 0.0
     at: float = 0.0
 
@@ -76,6 +78,7 @@ class Ledger:
 
     def __init__(self, path: Path, subject: dict[str, Any]) -> None:
         self.path = path
+        subject = msgspec.json.decode(msgspec.json.encode(subject))  # as it will be read back
         self.entries: list[Entry] = []
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.exists():

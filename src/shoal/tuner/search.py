@@ -63,6 +63,7 @@ class Fit(msgspec.Struct, frozen=True):
 
     predicted: float
     figures: dict[str, float] = {}
+    facts: dict[str, str] = {}
 
 
 class Evaluator(Protocol):
@@ -170,7 +171,8 @@ class _Search:
             return Entry("fit", configuration, status, figures=failure.figures, reason=failure.message)
         except ShoalError as error:
             return Entry("fit", configuration, "crash", reason=error.message)
-        return Entry("fit", configuration, "measured", figures={"predicted": fit.predicted, **fit.figures})
+        figures = {"predicted": fit.predicted, **fit.figures}
+        return Entry("fit", configuration, "measured", figures=figures, facts=fit.facts)
 
     def _once(self, stage: str, configuration: Configuration, seed: int, run: Callable[[], Entry]) -> Entry:
         entry = self._ledger.find(stage, configuration, seed)

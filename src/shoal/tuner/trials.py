@@ -51,9 +51,6 @@ Task = Callable[[Serving], float]
 class Trials:
     """Measures configurations of one model on this machine. See `search.Evaluator`.
 
-    Attributes:
-        facts: what the servers say of themselves: runtime, version, device.
-
     Args:
         texts: what load is made of; the first 96 are the gate's probes too.
         directory: for the servers' logs.
@@ -82,7 +79,6 @@ class Trials:
         self._stack = contextlib.ExitStack()
         self._reference: tuple[Matrix, float | None] | None = None
         self._overhead_s: float | None = None
-        self.facts: dict[str, str] = {}
 
     def __enter__(self) -> Self:
         self._directory.mkdir(parents=True, exist_ok=True)
@@ -111,7 +107,8 @@ class Trials:
         figures = _figures(loaded, cost, fidelity, metric)
         if not fidelity.is_kept:
             raise TrialFailed(fidelity.problem, is_unfaithful=True, figures=figures)
-        return Fit(self._objective.predict(cost, lengths), figures)
+        facts = {name: str(loaded[name]) for name in ("runtime", "version", "device", "precision")}
+        return Fit(self._objective.predict(cost, lengths), figures, facts)
 
     def race(self, configurations: Sequence[Configuration], seed: int, effort: float) -> list[Raced]:
         """See `search.Evaluator.race`."""
@@ -135,20 +132,14 @@ class Trials:
             raced |= {target.name: one for target, one in zip(targets, found, strict=True)}
         return [raced[name] for name in names]
 
-    def learn_facts(self) -> dict[str, str]:
-        """`facts`, asked of a server of the default configuration if none was started yet."""
-        self._calibrated()
-        return self.facts
-
     def _calibrated(self) -> float:
         """f: see `prediction.overhead_per_request`; from the default configuration, once."""
         if self._overhead_s is None:
             with self._serve({}) as serving:
-                loaded = self._loaded(serving)
+                self._loaded(serving)
                 cost, lengths = self._time_lists(serving)
                 closed = Arrivals("closed", concurrency=_CALIBRATING_CONNECTIONS)
                 measured = self._measure(serving, closed, 1, _CALIBRATING_S)
-                self.facts = {name: str(loaded[name]) for name in ("runtime", "version", "device")}
             if not measured.requests_per_s:
                 raise TrialFailed("the default configuration answers nothing")
             mean = statistics.fmean(lengths)

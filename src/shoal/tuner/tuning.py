@@ -78,18 +78,15 @@ def tune(plan: Plan, on_entry: Progress) -> Tuned:
         Trials(plan.model, plan.worker, plan.models, plan.objective, plan.texts, plan.directory, plan.task) as trials,
     ):
         outcome = search(plan.space, plan.proposer, trials, ledger, Budget(plan.budget_s), on_entry)
-        facts = trials.learn_facts()
-        profile = _profile(spec.id, spec.revision, facts, plan.objective, outcome, ledger)
+        profile = _profile(spec.id, spec.revision, plan.objective, outcome, ledger)
         report = plan.directory / "report.html"
-        shown = [("model", spec.id), ("objective", plan.objective.name), *facts.items(), ("ledger", ledger.digest)]
+        shown = [("model", spec.id), ("objective", plan.objective.name), *_facts(ledger).items()]
         report.write_text(to_html(page_of(f"Tuning {spec.id}", ledger.entries, shown, plan.objective.unit)))
     return Tuned(outcome, profile, save_profile(profile, plan.profiles), report)
 
 
-def _profile(
-    model: str, revision: str, facts: dict[str, str], objective: Objective, outcome: Outcome, ledger: Ledger
-) -> Profile:
-    name = name_of(outcome.winner)
+def _profile(model: str, revision: str, objective: Objective, outcome: Outcome, ledger: Ledger) -> Profile:
+    name, facts = name_of(outcome.winner), _facts(ledger)
     fit = ledger.find("fit", outcome.winner) or Entry("fit", {}, "crash")
     races = verified([entry for entry in ledger.entries if entry.stage.startswith(("rung", "final"))])
     steps = [verdict for verdict in outcome.verdicts.values() if verdict.is_better]  # each beat the one before it
@@ -117,6 +114,12 @@ def _profile(
         date=datetime.datetime.now(datetime.UTC).date().isoformat(),
         ledger=ledger.digest,
     )
+
+
+def _facts(ledger: Ledger) -> dict[str, str]:
+    """What the server of the default configuration said of itself."""
+    default = ledger.find("fit", {})
+    return {} if default is None else default.facts
 
 
 def _median(figures: Sequence[float]) -> float:
