@@ -19,6 +19,7 @@ Architecture = Literal[
     "distilbert",
     "mpnet",
     "electra",
+    "ernie",
     "modernbert",
     "qwen2",
     "qwen3",
@@ -64,7 +65,7 @@ def encoder_config(
             d_ff=2 * hidden_size,
             **{"d_kv": 12, **extra},
         )
-    if architecture not in ("bert", "electra", "nomic_bert"):
+    if architecture not in ("bert", "electra", "ernie", "nomic_bert"):
         # Their defaults are ids of large vocabularies.
         names = ("pad_token_id", "bos_token_id", "eos_token_id", "cls_token_id", "sep_token_id")
         extra = {**(dict.fromkeys(names) if architecture not in ARCHITECTURES else {}), **extra}

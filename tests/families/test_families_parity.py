@@ -33,6 +33,7 @@ DISTANCES = (
 )
 ROWS = {
     **{name: TinyModel(name) for name in ARCHITECTURES},
+    "ernie": TinyModel("ernie", config=(("use_task_id", True),)),
     "electra": TinyModel("electra", pooling="cls", config=(("embedding_size", 24),)),
     "electra-without-projection": TinyModel("electra", config=(("embedding_size", 32),)),
     "modernbert": TinyModel("modernbert", num_layers=4, config=(("local_attention", 16),)),

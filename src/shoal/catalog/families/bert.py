@@ -60,6 +60,15 @@ FAMILIES: tuple[Family, ...] = (
         pads_positions=True,
     ),
     Family(
+        name="ernie",
+        model_types={"ernie": "BertTokenizer"},
+        defaults={**BERT_DEFAULTS, "use_task_id": False, "task_type_vocab_size": 3},
+        allowed=BERT_ALLOWED,
+        hidden_size_key="hidden_size",
+        num_heads_key="num_attention_heads",
+        prefixes=("", "ernie."),
+    ),
+    Family(
         name="electra",
         model_types={"electra": "BertTokenizer"},
         defaults={

@@ -57,6 +57,7 @@ FAMILIES: dict[str, Family] = {
     "electra": Family(
         "electra:encode", ignored=(*_HEADS, r"(discriminator|generator)_.*", r"(generator_lm_head|classifier)\..*")
     ),
+    "ernie": Family("ernie:encode", ignored=_HEADS),
     "deberta-v2": Family(
         "deberta:encode",
         ignored=(

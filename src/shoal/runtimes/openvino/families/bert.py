@@ -11,7 +11,7 @@ from shoal.runtimes.openvino.inputs import Inputs
 from shoal.runtimes.openvino.layers import Node
 from shoal.runtimes.openvino.weights import Weights
 
-__all__ = ["embed", "encode", "encode_roberta", "layer"]
+__all__ = ["embed", "encode", "encode_roberta", "layer", "run_layers"]
 
 
 def encode(config: dict[str, Any], weights: Weights, inputs: Inputs) -> Node:
@@ -25,7 +25,11 @@ def encode_roberta(config: dict[str, Any], weights: Weights, inputs: Inputs) -> 
 
 
 def _encode(config: dict[str, Any], weights: Weights, inputs: Inputs, positions: Node) -> Node:
-    x = embed(config, weights.under("embeddings."), inputs, positions)
+    return run_layers(config, weights, inputs, embed(config, weights.under("embeddings."), inputs, positions))
+
+
+def run_layers(config: dict[str, Any], weights: Weights, inputs: Inputs, x: Node) -> Node:
+    """All layers over what `embed` gives."""
     mask = inputs.mask()
     for i in range(config["num_hidden_layers"]):
         askers, seen = inputs.askers(x, mask, is_last=i == config["num_hidden_layers"] - 1)
@@ -33,13 +37,21 @@ def _encode(config: dict[str, Any], weights: Weights, inputs: Inputs, positions:
     return x
 
 
-def embed(config: dict[str, Any], weights: Weights, inputs: Inputs, positions: Node) -> Node:
-    """The sum of the three tables, normalised: [rows, width, embedding_size, or hidden_size where there is none]."""
+def embed(
+    config: dict[str, Any], weights: Weights, inputs: Inputs, positions: Node, offset: Node | None = None
+) -> Node:
+    """The sum of the three tables, normalised: [rows, width, embedding_size, or hidden_size where there is none].
+
+    Args:
+        offset: [embedding_size] that is added to each.
+    """
     hidden = config.get("embedding_size", config["hidden_size"])
     words = layers.embedding(inputs.token_ids, weights, "word_embeddings", config["vocab_size"], hidden)
     types = layers.embedding(inputs.token_type_ids, weights, "token_type_embeddings", config["type_vocab_size"], hidden)
     places = layers.embedding(positions, weights, "position_embeddings", config["max_position_embeddings"], hidden)
     total = ops.add(ops.add(words, types), places)
+    if offset is not None:
+        total = ops.add(total, offset)
     return layers.layer_norm(total, weights, "LayerNorm", hidden, config["layer_norm_eps"])
 
 
