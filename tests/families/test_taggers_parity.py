@@ -40,6 +40,7 @@ TAGGERS = {
     "distilbert": tagger("distilbert"),
     "mpnet": tagger("mpnet"),
     "electra": tagger("electra"),
+    "ernie": tagger("ernie"),
     "deberta-v2": tagger("deberta-v2", ("type_vocab_size", 0), ("position_biased_input", False)),
     "modernbert": tagger("modernbert"),
     "nomic_bert": tagger("nomic_bert"),

@@ -63,20 +63,23 @@ _MODERNBERT_HEAD = _Layer(
     "head.dense", "key:classifier_activation", "head.norm", "norm_eps", "classifier_bias", "norm_bias"
 )
 
-HEADS: dict[str, _Row] = {
-    "bert": _Row(
-        (_Layer("~pooler.dense", "tanh"), _Layer("classifier")),
-        vocabulary=(
-            _Layer(
-                "cls.predictions.transform.dense",
-                "key:hidden_act",
-                "cls.predictions.transform.LayerNorm",
-                "layer_norm_eps",
-            ),
+_BERT = _Row(
+    (_Layer("~pooler.dense", "tanh"), _Layer("classifier")),
+    vocabulary=(
+        _Layer(
+            "cls.predictions.transform.dense",
+            "key:hidden_act",
+            "cls.predictions.transform.LayerNorm",
+            "layer_norm_eps",
         ),
-        decoder="cls.predictions.decoder.weight",
-        bias=("cls.predictions.bias", "cls.predictions.decoder.bias"),
     ),
+    decoder="cls.predictions.decoder.weight",
+    bias=("cls.predictions.bias", "cls.predictions.decoder.bias"),
+)
+
+HEADS: dict[str, _Row] = {
+    "bert": _BERT,
+    "ernie": _BERT,
     "roberta": _Row(
         (_Layer("classifier.dense", "tanh"), _Layer("classifier.out_proj")),
         vocabulary=_ROBERTA_VOCABULARY,
