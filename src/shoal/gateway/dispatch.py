@@ -14,7 +14,7 @@ import time
 
 import msgspec
 
-from shoal.errors import DeadlineExceeded, NotReady, Overloaded, ShoalError
+from shoal.errors import DeadlineExceeded, NotReady, ShoalError
 from shoal.gateway.ask import Ask
 from shoal.gateway.chunks import Chunks
 from shoal.gateway.directory import Directory, Served
@@ -190,14 +190,11 @@ class Dispatch:
             gates = gates if len(gates) == len(known) else []
         else:
             return
-        refusals = []
-        for gate in gates:
-            try:
-                gate.check(LANES.index(priority), tenant, 1, left_s, self._max_wait_s)
-            except Overloaded as error:
-                refusals.append(error)
-        if refusals and len(refusals) == len(gates):
-            raise min(refusals, key=lambda error: error.retry_after_s or 0.0)
+        now, rank = self._loop.time(), LANES.index(priority)
+        waits = [(gate.wait(rank, tenant, 1, now, left_s, self._max_wait_s), gate.model) for gate in gates]
+        if waits and all(wait.is_too_long for wait, _ in waits):
+            shortest, name = min(waits)
+            raise shortest.error(name)
 
     def _open_gate(self, served: Served) -> Gate:
         model = served.card.id

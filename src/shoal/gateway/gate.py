@@ -2,15 +2,17 @@
 
 While there is room, a chunk goes at once. Else it waits for its turn (see `turns`), or its request is refused at once
 if it would wait too long. What is on its way in a lower lane takes no room from a higher one: workers put the higher
-first. A tenant that has little on its way beside others' much goes at once, in the most urgent lane; so a flood that
-has filled the window holds only itself. Every gateway has gates of its own; what others do shows in the rate.
+first. A tenant that asks for less than its fair part goes at once, in the most urgent lane, while others have filled
+the window; so a flood holds only itself. Every gateway has gates of its own; what others do shows in the rate.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from shoal.errors import Overloaded
+from shoal.gateway.credit import Credit
 from shoal.gateway.open_request import HERE, OpenRequest
 from shoal.gateway.supply import Supply
 from shoal.gateway.turns import LANES, Turns
@@ -21,30 +23,53 @@ __all__ = ["Gate"]
 SHORT_CHUNKS = 2
 """A request of more is long and goes to the lowest lane, unless it asks for the most urgent: short ones pass it."""
 
-LITTLE = 0.5
-"""The part of its fair share of the window that a tenant may have on its way and still count as quiet."""
-
 LEAST_RETRY_S = 0.1
 
 _LOWEST = len(LANES) - 1
 _DEFAULT = LANES.index("default")
 
 
+class Wait(NamedTuple):
+    """How long a request would wait for its turn, and how long it may."""
+
+    expected_s: float
+    allowed_s: float
+
+    @property
+    def is_too_long(self) -> bool:
+        return self.expected_s > self.allowed_s
+
+    def error(self, model: str) -> Overloaded:
+        """What the client is told."""
+        return Overloaded(
+            f"{model} has work for {self.expected_s:.2g} s before this request, which may wait for "
+            f"{self.allowed_s:.2g} s.",
+            hint="Try again after the time stated, or allow more with the header X-Shoal-Timeout (seconds).",
+            retry_after_s=max(self.expected_s - self.allowed_s, LEAST_RETRY_S),
+        )
+
+
+NO_WAIT = Wait(0.0, 0.0)
+
+
 class Gate:
     """What the requests for one model have on its way, and what they have here.
 
-    Args:
+    Attributes:
         model: its id.
+
+    Args:
         publish: puts a chunk of a request into the lane of that rank, now.
     """
 
     def __init__(self, model: str, publish: Callable[[OpenRequest, int, int], None]) -> None:
-        self._model = model
+        self.model = model
         self._publish = publish
         self._turns: Turns[OpenRequest] = Turns()
         self._supply = Supply()
         self._on_way = [0] * len(LANES)
         self._of_tenant: dict[str, int] = {}
+        self._credit = Credit()
 
     @property
     def is_crowded(self) -> bool:
@@ -77,34 +102,31 @@ class Gate:
             rank = _LOWEST
         if len(costs) == 1 and not self.is_crowded and self._room(rank) > 0:
             self._go(request, 0, rank)
-        elif rank == _DEFAULT and self._is_quiet(request.tenant, sum(costs)):
+        elif rank == _DEFAULT and self._is_quiet(request.tenant, sum(costs), now):
             for index in range(len(costs)):
-                self._go(request, index, 0)
+                self._go_ahead(request, index, 0, now)
         else:
             self._count(0, now)
-            self.check(rank, request.tenant, sum(costs), request.deadline - now, max_wait_s)
+            wait = self.wait(rank, request.tenant, sum(costs), now, request.deadline - now, max_wait_s)
+            if wait.is_too_long:
+                raise wait.error(self.model)  # made here: kept in a variable, it would be a cycle through its traceback
             request.part = self._turns.add(request, rank)
             self._pump(now)
 
-    def check(self, rank: int, tenant: str, tokens: int, left_s: float, max_wait_s: float) -> None:
-        """Refuse so many tokens more that would wait too long: longer than `max_wait_s`, or than half of what they
-        leave of the time that they have. While nothing waits before them, they never would.
+    def wait(self, rank: int, tenant: str, tokens: int, now: float, left_s: float, max_wait_s: float) -> Wait:
+        """How long so many tokens more would wait.
 
-        Raises:
-            Overloaded: they would; it says for how long.
+        They may wait `max_wait_s`, or half of what they leave of the `left_s` that they have if that is less. While
+        nothing waits before them, they do not wait.
         """
         ahead = self._turns.ahead(rank, tenant, tokens)
-        if not ahead or (rank == _DEFAULT and self._is_quiet(tenant, tokens)):
-            return
+        if not ahead or (rank == _DEFAULT and self._is_quiet(tenant, tokens, now)):
+            return NO_WAIT
         per_s = self._supply.tokens_per_s
-        wait_s = (sum(self._on_way[: rank + 1]) + ahead) / per_s
-        allowed_s = min(max_wait_s, max(0.0, left_s - tokens / per_s) / 2)
-        if wait_s > allowed_s:
-            raise Overloaded(
-                f"{self._model} has work for {wait_s:.2g} s before this request, which may wait for {allowed_s:.2g} s.",
-                hint="Try again after the time stated, or allow more with the header X-Shoal-Timeout (seconds).",
-                retry_after_s=max(wait_s - allowed_s, LEAST_RETRY_S),
-            )
+        return Wait(
+            (sum(self._on_way[: rank + 1]) + ahead) / per_s,
+            min(max_wait_s, max(0.0, left_s - tokens / per_s) / 2),
+        )
 
     def answered(self, request: OpenRequest, reply: ChunkReply, now: float) -> None:
         """A chunk is back: something else may go."""
@@ -140,7 +162,14 @@ class Gate:
         if self.is_crowded:
             room = [self._room(rank) for rank in range(len(LANES))]
             for request, index, rank in self._turns.take(now, room, self._supply.window_tokens):
-                self._go(request, index, rank)
+                self._go_ahead(request, index, rank, now)
+
+    def _go_ahead(self, request: OpenRequest, index: int, rank: int, now: float) -> None:
+        """Publish a chunk while others wait."""
+        self._go(request, index, rank)
+        num_tenants, supply = len(self._of_tenant), self._supply
+        depth, per_s = supply.window_tokens / num_tenants, supply.tokens_per_s / num_tenants
+        self._credit.draw(request.tenant, request.costs[index], depth, per_s, now)
 
     def _go(self, request: OpenRequest, index: int, rank: int) -> None:
         cost = request.costs[index]
@@ -160,9 +189,10 @@ class Gate:
         else:
             del self._of_tenant[request.tenant]
 
-    def _is_quiet(self, tenant: str, tokens: int) -> bool:
-        """Whether so many tokens more fit beside the little that a tenant has on its way, while others have much."""
-        own = self._of_tenant.get(tenant, 0)
-        num_tenants = len(self._of_tenant) + (not own)
-        share = self._supply.window_tokens / num_tenants
-        return num_tenants > 1 and own + tokens <= LITTLE * share
+    def _is_quiet(self, tenant: str, tokens: int, now: float) -> bool:
+        """Whether a tenant asks for less than its fair part of the workers, these tokens included, beside others."""
+        num_tenants = len(self._of_tenant) + (tenant not in self._of_tenant)
+        if num_tenants == 1 or self._turns.is_waiting(tenant):
+            return False
+        depth, per_s = self._supply.window_tokens / num_tenants, self._supply.tokens_per_s / num_tenants
+        return self._credit.left(tenant, depth, per_s, now) >= tokens

@@ -200,6 +200,10 @@ class Turns(Generic[RequestT]):
         interactive, default, bulk = self._lanes
         return interactive.tokens + default.tokens + bulk.tokens
 
+    def is_waiting(self, tenant: str) -> bool:
+        """Whether a tenant has something waiting, in whatever lane."""
+        return any(tenant in lane.tenants and lane.tenants[tenant].tokens for lane in self._lanes)
+
     def add(self, request: RequestT, rank: int) -> Part[RequestT]:
         """Let a request wait in the lane of that rank."""
         return self._lanes[rank].add(request)
