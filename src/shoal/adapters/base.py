@@ -233,3 +233,7 @@ class Adapter(Protocol):
             InternalError: a row is not finite or has no length; names the row.
         """
         ...
+
+    def takes_long(self, options: Options) -> bool:
+        """Whether `finish` is so much work that it belongs into a thread."""
+        ...

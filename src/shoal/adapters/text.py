@@ -86,6 +86,14 @@ class TextAdapter:
         finished: tuple[Finished, ...] = self._operations[type(options)].finish(raw, options, runs)
         return finished
 
+    def takes_long(self, options: Options) -> bool:
+        head = self._spec.multivector
+        if head is None or not isinstance(options, EmbedOptions | RerankOptions):
+            return False
+        is_asked = isinstance(options, RerankOptions) or "multivector" in options.outputs
+        merges = head.merging is not None or (isinstance(options, EmbedOptions) and options.pool_factor is not None)
+        return is_asked and merges
+
 
 def _joined(items: Sequence[Prepared], parts: Sequence[npt.NDArray[Any] | None], dtype: Any) -> Any:
     """What the items have for their tokens, zeros where one has nothing; None if none has."""

@@ -10,11 +10,12 @@ import contextlib
 import logging
 import re
 from collections.abc import Callable, Collection, Iterator
+from concurrent.futures import Executor
 
 from shoal.errors import DeadlineExceeded, InternalError, ShoalError, TooLarge
 from shoal.queue.base import Lease, Queue
 from shoal.runtimes.base import Arrays
-from shoal.types import ChunkReply, StageTimes, encode
+from shoal.types import ChunkReply, Rendered, StageTimes, encode
 from shoal.worker.measures import Measures
 from shoal.worker.render import render
 from shoal.worker.work import Batch, Model, Work
@@ -27,16 +28,21 @@ logger = logging.getLogger(__name__)
 class Replies:
     """The open works of a sidecar.
 
+    Args:
+        threads: for results that take long to finish.
+
     Attributes:
         on_close: called when a work has left: there is room.
     """
 
-    def __init__(self, queue: Queue, measures: Measures) -> None:
+    def __init__(self, queue: Queue, measures: Measures, threads: Executor) -> None:
         self.on_close: Callable[[], None] = lambda: None
         self._queue = queue
         self._measures = measures
         self._loop = asyncio.get_running_loop()
         self._open: dict[str, Work] = {}
+        self._threads = threads
+        self._finishing: set[asyncio.Task[None]] = set()
         self._left = asyncio.Event()
 
     def renew(self, chunk_id: str, lease: Lease) -> bool:
@@ -139,14 +145,25 @@ class Replies:
             self.refuse(work, InternalError(f"finishing failed: {type(error).__name__}: {error}"))
 
     def _answer(self, work: Work) -> None:
+        if not work.model.adapter.takes_long(work.chunk.options):
+            self._send_outputs(work, _outputs(work))
+            return
+        task = self._loop.create_task(self._answer_from_thread(work))
+        self._finishing.add(task)
+        task.add_done_callback(self._finishing.discard)
+
+    async def _answer_from_thread(self, work: Work) -> None:
+        with self._answering(work):
+            outputs = await self._loop.run_in_executor(self._threads, _outputs, work)
+            if work.is_open:  # its time may have run out meanwhile
+                self._send_outputs(work, outputs)
+
+    def _send_outputs(self, work: Work, outputs: list[Rendered]) -> None:
         chunk = work.chunk
-        finished = work.model.adapter.finish(work.rows.arrays(), chunk.options, work.prepared)
         reply = ChunkReply(
             chunk.request_id,
             chunk.index,
-            outputs=[
-                render(result, how, chunk.first_item) for result, how in zip(finished, chunk.renders, strict=True)
-            ],
+            outputs=outputs,
             num_tokens=work.tokens_by_item,
             truncated=work.truncated_by_item,
             profile=work.model.profile,
@@ -178,6 +195,13 @@ class Replies:
         self._open.pop(work.chunk.chunk_id, None)
         self.on_close()
         self._left.set()
+
+
+def _outputs(work: Work) -> list[Rendered]:
+    """A work's raw rows as they stand in its reply; in any thread."""
+    chunk = work.chunk
+    finished = work.model.adapter.finish(work.rows.arrays(), chunk.options, work.prepared)
+    return [render(result, how, chunk.first_item) for result, how in zip(finished, chunk.renders, strict=True)]
 
 
 def _named(work: Work, error: ShoalError) -> ShoalError:

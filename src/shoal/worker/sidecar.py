@@ -73,7 +73,7 @@ class Sidecar:
         measures: Measures,
     ) -> None:
         self.models: dict[str, Model] = {}
-        self.replies = Replies(queue, measures)
+        self.replies = Replies(queue, measures, threads)
         self._loop = asyncio.get_running_loop()
         self._gone = Gone(self._loop.time)
         self._dead_letters = dead_letters = DeadLetters(
