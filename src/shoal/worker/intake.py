@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Executor
 from functools import partial
 from time import time
@@ -39,6 +39,8 @@ LEAST_BATCHES = 0.25
 """Held of a lane however much waits in those before it."""
 
 MAX_CREDIT = 256
+
+_PRIORITIES: tuple[Priority, ...] = get_args(Priority)
 
 Items = list[str | list[int]]
 _decode = {"json": msgspec.json.Decoder(Items).decode, "msgpack": msgspec.msgpack.Decoder(Items).decode}
@@ -85,18 +87,22 @@ class Intake:
         self._loop = asyncio.get_running_loop()
         self._preparing: set[asyncio.Task[None]] = set()
         self._is_top_up_due = False
+        self._short: set[Model] = (
+            set()
+        )  # models whose lanes may lack credit: looking at all others would cost each request
         replies.on_close = self.top_up_soon
 
     async def open(self, model: Model) -> None:
         """Open pulls on a model's lanes, the most urgent first; they get credit once it is one of the models."""
-        priorities: tuple[Priority, ...] = get_args(Priority)
-        lanes = [Lane(self._pool, model.id, priority) for priority in priorities]
+        lanes = [Lane(self._pool, model.id, priority) for priority in _PRIORITIES]
         pulls = await asyncio.gather(*(self._queue.pull(lane, partial(self._receive, model)) for lane in lanes))
-        model.pulls = dict(zip(priorities, pulls, strict=True))
+        model.pulls = dict(zip(_PRIORITIES, pulls, strict=True))
+        self._short.add(model)
 
     async def close(self, model: Model) -> None:
         """Pull no more of a model; what is on loan stays."""
         model.is_open = False
+        self._short.discard(model)
         await asyncio.gather(*(pull.close() for pull in model.pulls.values()))
 
     def top_up_soon(self) -> None:
@@ -107,33 +113,32 @@ class Intake:
 
     def _top_up(self) -> None:
         self._is_top_up_due = False
-        for model in self._models:
-            self._grant_room(model)
+        held_s = self._held_s()
+        self._short = {model for model in self._short if not self._grant_room(model, held_s)}
 
-    def _grant_room(self, model: Model) -> None:
-        """Grant a model's pulls credit for the room there is. Room is seconds of work, shared by all models.
+    def _held_s(self) -> dict[Priority, float]:
+        """Seconds of all models' work on loan, by lane."""
+        holders = [model for model in self._models if model.held_tokens]
+        return {priority: sum(model.held_in_s(priority) for model in holders) for priority in _PRIORITIES}
 
-        A lane fills what the lanes before it leave, and a little in any case, so that none is starved. What it fills is
-        no less room for those before it: the batcher puts them first.
+    def _grant_room(self, model: Model, held_s: Mapping[Priority, float]) -> bool:
+        """Grant a model's pulls credit for the room there is; returns whether all have as much as they ever get.
+
+        Room is seconds of work, shared by all models. A lane fills what the lanes before it leave, and a little in any
+        case, so that none is starved. What it fills is no less room for those before it: the batcher puts them first.
+
+        Args:
+            held_s: see `_held_s`.
         """
-        if not model.is_open:
-            return
         full_s = model.full_batch_tokens * model.seconds_per_token
-        room_s = HELD_BATCHES * full_s
+        room_s, has_all = HELD_BATCHES * full_s, True
         for priority, pull in model.pulls.items():
-            held_s = sum(other.held_in_s(priority) for other in self._models)
             chunk_tokens = model.full_batch_tokens if priority == "bulk" else model.tokens_per_chunk
-            self._grant(model, pull, max(room_s, LEAST_BATCHES * full_s) - held_s, chunk_tokens)
-            room_s -= held_s
-
-    def _grant(self, model: Model, pull: Pull, room_s: float, chunk_tokens: float) -> None:
-        """Raise a pull's credit to the chunks that there is room for; seldom, as a grant is a message."""
-        if room_s <= 0:
-            return
-        chunks = int(room_s / model.seconds_per_token / max(chunk_tokens, 1.0) / len(self._models))
-        wanted = max(1, min(chunks, MAX_CREDIT))
-        if pull.credit <= wanted // 2:
-            pull.grant(wanted - pull.credit)
+            chunks_per_s = 1 / (model.seconds_per_token * max(chunk_tokens, 1.0) * len(self._models))
+            most_s = max(room_s, LEAST_BATCHES * full_s)
+            has_all &= _grant(pull, (most_s - held_s[priority]) * chunks_per_s, most_s * chunks_per_s)
+            room_s -= held_s[priority]
+        return has_all
 
     def _receive(self, model: Model, lease: Lease) -> None:
         try:
@@ -147,7 +152,8 @@ class Intake:
                 lease.ack()
             elif not self._replies.renew(chunk.chunk_id, lease):
                 self._accept(model, lease, chunk)
-        self._grant_room(model)
+        if model.is_open and not self._grant_room(model, self._held_s()):
+            self._short.add(model)
 
     def _accept(self, model: Model, lease: Lease, chunk: Chunk) -> None:
         work = Work(model, lease, chunk, self._loop.time(), time())
@@ -177,6 +183,19 @@ class Intake:
         self._replies.recount(work, sum(item.cost for item in outcome))
         if not self._dead_letters.refuses(work):
             self._on_prepared(work)
+
+
+def _grant(pull: Pull, room_chunks: float, most_chunks: float) -> bool:
+    """Raise a pull's credit to the chunks that there is room for; returns whether it could never have more.
+
+    Seldom, as a grant is a message.
+    """
+    if room_chunks <= 0:
+        return False
+    wanted, most = (max(1, min(int(chunks), MAX_CREDIT)) for chunks in (room_chunks, most_chunks))
+    if pull.credit <= wanted // 2:
+        pull.grant(wanted - pull.credit)
+    return wanted == most
 
 
 def _prepare(work: Work) -> Sequence[Prepared] | ShoalError:

@@ -153,7 +153,8 @@ class Sidecar:
             return None
         if self._again:
             return self._again.popleft()
-        model = min(self.models.values(), key=lambda model: model.waiting.head, default=None)
+        waiting = [model for model in self.models.values() if model.waiting]
+        model = min(waiting, key=lambda model: model.waiting.head, default=None)
         if model is None or not model.waiting:
             return None
         if self._flight and not self._may_lead(model):

@@ -42,6 +42,7 @@ class Model:
         waiting: prepared items that wait for the device.
         pulls: standing pulls by lane, the most urgent first.
         held_in: tokens of the chunks on loan, those on the device included, by lane.
+        held_tokens: their sum.
         pace: moving mean of how much longer batches take than measured at load; the host may share its cores with us.
         tokens_per_chunk, tokens_per_item: moving means; until the first chunk has come, it counts for a quantum. The
             first leaves out the lane `bulk`, whose chunks are about a quantum each.
@@ -76,6 +77,7 @@ class Model:
         self.waiting: Waiting[WorkItem] = Waiting()
         self.pulls: dict[Priority, Pull] = {}
         self.held_in: dict[Priority, int] = dict.fromkeys(get_args(Priority), 0)
+        self.held_tokens = 0
         self.pace = 1.0
         self._ratios: deque[float] = deque(maxlen=JUDGED_BATCHES)
         self._num_chunks = 0
@@ -99,11 +101,6 @@ class Model:
         return max((self.cost.a_s + self.cost.c_s * tokens) / tokens, LEAST_SECONDS_PER_TOKEN)
 
     @property
-    def held_tokens(self) -> int:
-        """Tokens on loan."""
-        return sum(self.held_in.values())
-
-    @property
     def held_s(self) -> float:
         """Seconds of work on loan."""
         return self.held_tokens * self.seconds_per_token
@@ -120,6 +117,7 @@ class Model:
     def hold(self, num_tokens: int, priority: Priority) -> None:
         """Count so many tokens more (or fewer) as held."""
         self.held_in[priority] += num_tokens
+        self.held_tokens += num_tokens
 
     @property
     def state(self) -> LoadedModel:
