@@ -26,7 +26,7 @@ import numpy as np
 import torch
 import transformers
 
-from benchmarks import gpu_models, machine
+from benchmarks import gpu_heads, gpu_models, machine
 from benchmarks.gpu_models import Reference
 from shoal.catalog.spec import ModelSpec
 from shoal.runtimes.base import Features, RuntimeOptions
@@ -92,6 +92,7 @@ def main(arguments: list[str] | None = None) -> int:
     print(json.dumps(report, indent=1))
     with tempfile.TemporaryDirectory() as scratch:
         report["parity"] = parity(Path(scratch), device)
+        report["heads"] = gpu_heads.heads_parity(Path(scratch), _families()["bert"], device)
         report["matrix_tflops"] = matrix_tflops(plan.matrix_size, device, dtype)
         print(f"\nmatrix product in {report['precision']}: {report['matrix_tflops']:.1f} TFLOP/s\n")
         report["speed"] = [
@@ -100,7 +101,7 @@ def main(arguments: list[str] | None = None) -> int:
     report["seconds"] = round(time.monotonic() - started, 1)
     Path(options.json).write_text(json.dumps(report, indent=1) + "\n")
     print(f"\n{report['seconds']} s, figures in {options.json}")
-    return 0 if all(row["is_right"] for row in report["parity"]) else 1
+    return 0 if all(row["is_right"] for row in [*report["parity"], *report["heads"]]) else 1
 
 
 def _about(device: torch.device, dtype: torch.dtype, is_dry: bool) -> dict[str, Any]:

@@ -164,7 +164,11 @@ class QueueSettings:
 class WorkerSettings:
     """The device side."""
 
-    runtime: str = setting("openvino", "Runtime that runs the models.", choices=("openvino", "torch", "fake"))
+    runtime: str = setting(
+        "auto",
+        "Runtime that runs the models; auto is torch where it finds a CUDA device, else openvino.",
+        choices=("auto", "openvino", "torch", "fake"),
+    )
     precision: str = setting(
         "auto",
         "Number format on the device; auto is bfloat16 where the device computes in it natively, else float32.",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
+import re
 import socket
 from pathlib import Path
 
@@ -11,8 +12,9 @@ import pytest
 
 from shoal.cli import doctor as doctor_command
 from shoal.cli.machine import describe_machine, memory_limit_bytes, processor
+from shoal.runtimes import survey as survey_module
 from shoal.runtimes.registry import RUNTIMES
-from shoal.runtimes.survey import survey
+from shoal.runtimes.survey import Finding, survey
 
 XEON = """\
 processor\t: 0
@@ -88,6 +90,25 @@ def test_survey_of_a_runtime_that_breaks(monkeypatch: pytest.MonkeyPatch):
     assert "imaginary" in finding.problem
 
 
+@pytest.mark.parametrize(
+    ("file", "devices", "chosen"),
+    [
+        ("absent", ("cuda:0: NVIDIA H200", "cpu"), "openvino"),
+        ("present", ("cuda:0: NVIDIA H200", "cpu"), "torch"),
+        ("present", ("cpu",), "openvino"),  # torch is there, but a build without CUDA
+        ("present", (), "openvino"),  # torch is not there
+    ],
+)
+def test_torch_is_the_default_where_it_finds_a_gpu(
+    file: str, devices: tuple[str, ...], chosen: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    (tmp_path / "present").touch()
+    monkeypatch.setattr(survey_module, "_GPU_FILES", (str(tmp_path / file),))
+    monkeypatch.setattr(survey_module, "survey", lambda names: [Finding("torch", bool(devices), devices=devices)])
+    assert survey_module.choose_runtime.__wrapped__("auto") == chosen
+    assert survey_module.choose_runtime("openvino") == "openvino"
+
+
 def free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         return int(listener.getsockname()[1])
@@ -104,13 +125,14 @@ def test_a_whole_machine(run_shoal):
     for name in ("runtime openvino", "runtime fake", "broker", "demo model", "port", "extra parquet"):
         assert checks[name]["state"] == "good", checks[name]
     assert "nats-server: v2" in checks["broker"]["detail"]
+    assert re.search(r"\.parquet, [\d,]+ MB: pyarrow", checks["extra parquet"]["detail"])
 
 
 def test_what_an_extra_lacks_can_be_installed_by_name(monkeypatch: pytest.MonkeyPatch):
     wanted = ["click>=8", "numpy>=2; extra == 'arrays'", "no-such-package<3,>=2; extra == 'arrays'"]
     monkeypatch.setattr(importlib.metadata, "requires", lambda name: wanted)
     (check,) = doctor_command._extras()
-    assert (check.state, check.detail) == ("missing", "without no-such-package")
+    assert (check.state, check.detail) == ("missing", "more, size not measured; without no-such-package")
     assert check.fix == "pip install 'no-such-package<3,>=2'"
 
 

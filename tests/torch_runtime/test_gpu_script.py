@@ -43,6 +43,8 @@ def test_the_dry_run_finds_every_family_right_and_writes_its_figures(
         "mistral",
     }
     assert all(row["is_right"] and row["cosine"] > 0.99999 for row in told["parity"])
+    assert {row["head"] for row in told["heads"]} == {"dense", "logits", "sparse", "tags.logits", "multivector.rows"}
+    assert all(row["is_right"] for row in told["heads"])
     packed = {row["model"] for row in told["parity"] if row["layout"] == "packed"}
     assert packed == {"bert", "xlm-roberta", "modernbert", "qwen3", "mistral"}
     assert [row["tokens"] for row in told["speed"]] == ["8", "4-64"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.metadata
+import importlib.resources
 import json
 import re
 import socket
@@ -101,14 +102,16 @@ def _packages() -> dict[str, str]:
 
 
 def _runtimes(wanted: str) -> Iterator[Check]:
-    from shoal.runtimes.survey import survey
+    from shoal.runtimes.survey import choose_runtime, survey
 
+    wanted = choose_runtime(wanted)
     for finding in survey():
         detail = ", ".join([finding.version, *finding.devices]) if finding.works else finding.problem
         state: Literal["good", "missing", "bad"] = "good" if finding.works else "missing"
         if finding.name == wanted and not finding.works:
             state = "bad"
-        yield Check(f"runtime {finding.name}", state, detail.removeprefix(", "))
+        note = " (the default here)" if finding.name == wanted else ""
+        yield Check(f"runtime {finding.name}", state, detail.removeprefix(", ") + note)
 
 
 def _broker() -> Check:
@@ -148,7 +151,7 @@ def _port(host: str, port: int) -> Check:
 
 
 def _extras() -> Iterator[Check]:
-    """The optional packages of this distribution, by extra."""
+    """The optional packages of this distribution, by extra: what for, and how much they take."""
     wanted: dict[str, list[str]] = {}
     for requirement in importlib.metadata.requires("shoal") or []:
         extra = re.search(r"extra == ['\"]([^'\"]+)['\"]", requirement)
@@ -156,12 +159,32 @@ def _extras() -> Iterator[Check]:
             wanted.setdefault(extra[1], []).append(requirement.partition(";")[0].strip())
     for name, packages in wanted.items():
         missing = [package for package in packages if not _is_installed(_name_of(package))]
+        what = f"{_PURPOSES.get(name, 'more')}, {_size_of(name)}"
         if missing:
             without = f"without {', '.join(_name_of(package) for package in missing)}"
             quoted = " ".join(f"'{package}'" for package in missing)
-            yield Check(f"extra {name}", "missing", without, f"pip install {quoted}")
+            yield Check(f"extra {name}", "missing", f"{what}; {without}", f"pip install {quoted}")
         else:
-            yield Check(f"extra {name}", "good", ", ".join(_name_of(package) for package in packages))
+            packages = [_name_of(package) for package in packages]
+            yield Check(f"extra {name}", "good", f"{what}: {', '.join(packages)}")
+
+
+_PURPOSES = {
+    "torch": "NVIDIA GPUs, and models that bring their own code",
+    "tune": "proposals of `shoal tune` in large spaces",
+    "parquet": "`shoal embed` to .parquet",
+    "otel": "traces for an OpenTelemetry collector",
+}
+"""Extra to what it makes possible."""
+
+
+def _size_of(extra: str) -> str:
+    """What `scripts/size` measured, in words."""
+    measured = json.loads((importlib.resources.files("shoal.cli") / "sizes.json").read_text())["extras"]
+    if extra not in measured:
+        return "size not measured"
+    build = " with CUDA's libraries" if any(package.startswith("nvidia") for package in measured[extra]) else ""
+    return f"{sum(measured[extra].values()) / 1e6:,.0f} MB{build}"
 
 
 def _name_of(requirement: str) -> str:

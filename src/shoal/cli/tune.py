@@ -153,9 +153,11 @@ def _plan(
 ) -> Plan:
     from shoal.bench.texts import MIXES, read_texts, runs_of_words
     from shoal.catalog.profiles import profiles_directory
+    from shoal.runtimes.survey import choose_runtime
     from shoal.tuner.space import open_space
     from shoal.tuner.tuning import Plan
 
+    worker = dataclasses.replace(worker, runtime=choose_runtime(worker.runtime))
     texts = read_texts(text_file) if text_file else runs_of_words(MIXES[mix], 1024, seed=7)
     return Plan(
         model,

@@ -25,6 +25,7 @@ from shoal.launch.children import Child, kept_running
 from shoal.launch.running import run_until_signal
 from shoal.queue import open_queue
 from shoal.queue.broker import Broker
+from shoal.runtimes.survey import choose_runtime
 from shoal.settings import GatewaySettings, LogSettings, ModelSettings, QueueSettings, WorkerSettings
 from shoal.telemetry.metrics import Metrics
 from shoal.worker import Worker
@@ -50,6 +51,7 @@ def serve(
         log: what the worker processes write; this process's logging is set up already.
     """
     specs = resolve_models(models, models_settings)
+    worker = dataclasses.replace(worker, runtime=choose_runtime(worker.runtime))
     if workers == 0:
         return run_until_signal(lambda stopping: _serve_alone(specs, gateway, worker, queue, stopping))
     return run_until_signal(

@@ -7,6 +7,9 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Iterable
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -14,9 +17,12 @@ import msgspec
 from shoal.errors import ShoalError
 from shoal.runtimes.registry import RUNTIMES, open_runtime
 
-__all__ = ["Finding", "survey"]
+__all__ = ["Finding", "choose_runtime", "survey"]
 
 _LIMIT_S = 60.0
+
+_GPU_FILES = ("/dev/nvidiactl", "/dev/dxg")
+"""One of these is there if the kernel drives an NVIDIA GPU, the second under WSL."""
 
 
 class Finding(msgspec.Struct, frozen=True):
@@ -37,14 +43,28 @@ class Finding(msgspec.Struct, frozen=True):
     problem: str = ""
 
 
-def survey() -> list[Finding]:
-    """Try every runtime, side by side."""
+def survey(names: Iterable[str] | None = None) -> list[Finding]:
+    """Try runtimes, None = all, side by side."""
     command = [sys.executable, "-m", "shoal.runtimes.survey"]
     tries = {
         name: subprocess.Popen([*command, name], stdout=subprocess.PIPE, stderr=subprocess.PIPE)  # noqa: S603
-        for name in RUNTIMES
+        for name in (RUNTIMES if names is None else names)
     }
     return [_outcome(name, process) for name, process in tries.items()]
+
+
+@cache
+def choose_runtime(wanted: str) -> str:
+    """The runtime that a setting means: `auto` is torch where torch finds a CUDA device, else openvino.
+
+    Costs nothing where there is no GPU, and as long as importing torch takes where there is one.
+    """
+    if wanted != "auto":
+        return wanted
+    if not any(Path(file).exists() for file in _GPU_FILES):
+        return "openvino"
+    (torch,) = survey(["torch"])
+    return "torch" if any(device.startswith("cuda") for device in torch.devices) else "openvino"
 
 
 def _outcome(name: str, process: subprocess.Popen[bytes]) -> Finding:

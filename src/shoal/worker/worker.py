@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
 import uuid
 from collections.abc import Sequence
@@ -11,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from shoal.catalog.spec import ModelSpec
 from shoal.queue.base import Queue
 from shoal.runtimes.link import HostExited, HostLink
+from shoal.runtimes.survey import choose_runtime
 from shoal.settings import QueueSettings, WorkerSettings
 from shoal.telemetry.metrics import Metrics
 from shoal.worker.announcer import Announcer
@@ -49,6 +51,7 @@ class Worker:
         preload: Sequence[str] = (),
         metrics: Metrics | None = None,
     ) -> None:
+        settings = dataclasses.replace(settings, runtime=choose_runtime(settings.runtime))
         self.id = worker_id or uuid.uuid4().hex[:12]
         self._queue = queue
         self._given = specs
