@@ -92,7 +92,7 @@ def test_ctrl_c_while_starting_is_quiet(stage: str) -> None:
 
 
 def test_open_requests_are_answered_at_shutdown() -> None:
-    with serving(MODEL) as (server, url), ThreadPoolExecutor(1) as pool:
+    with serving(MODEL, "--graceful-s", "60") as (server, url), ThreadPoolExecutor(1) as pool:
         asked = pool.submit(
             httpx.post, f"{url}/v1/embed", json={"model": MODEL, "input": ["words " * 200] * 64}, timeout=60
         )

@@ -92,6 +92,16 @@ async def test_a_request_under_way_is_never_cut(strict: Running) -> None:
     assert reply.status_code == 504  # its own deadline ended it, not the connection's
 
 
+async def test_who_is_not_answered_in_time_at_a_shutdown_is_told(strict: Running) -> None:
+    strict.worker.is_holding = True
+    asked = asyncio.create_task(strict.embed(input="x"))
+    await strict.worker.wait_for(lambda: len(strict.worker.held) == 1)
+    await strict.server.stop(0.2, strict.gateway.refuse_open)
+    reply = await asked
+    assert (reply.status_code, reply.json()["error"]["code"]) == (503, "not_ready")
+    assert "shutting down" in reply.json()["error"]["message"]
+
+
 async def test_a_client_that_reads_nothing_is_cut(strict: Running) -> None:
     reader, writer = await connect(strict)
     reader._transport.pause_reading()  # type: ignore[attr-defined]

@@ -118,6 +118,10 @@ class Gateway:
         if self._tracing is not None:
             await asyncio.to_thread(self._tracing.close)
 
+    def refuse_open(self) -> None:
+        """Answer all requests that are still open with 503."""
+        self._dispatch.refuse_open()
+
     @property
     def is_ready(self) -> bool:
         """Whether a request for some model would be answered: queue connected, a worker alive with a model to serve."""

@@ -83,10 +83,14 @@ class Dispatch:
         self._queue.on_reconnect(self._on_reconnect)
         self._directory.on_change(self._on_change)
 
-    async def stop(self) -> None:
-        """Fail what is still open."""
+    def refuse_open(self) -> None:
+        """Answer all that is still open: somebody else may do it."""
         for request in list(self._open.values()):
             request.fail(NotReady("The server is shutting down.", retry_after_s=1.0))
+
+    async def stop(self) -> None:
+        """Fail what is still open."""
+        self.refuse_open()
         if self._listener is not None:
             await self._listener.close()
 

@@ -87,7 +87,7 @@ class GuardedProtocol(CorkedProtocol):
 
     def resume_writing(self) -> None:
         super().resume_writing()
-        if not self.cycle.response_complete:
+        if self.cycle is not None and not self.cycle.response_complete:
             self._closes_at = self._unread_bytes = math.inf
 
     # Calls of the parser

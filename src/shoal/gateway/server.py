@@ -12,7 +12,7 @@ import ipaddress
 import math
 import resource
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import cast
 
@@ -28,6 +28,9 @@ __all__ = ["Server"]
 
 _LOOK_S = 1.0
 """How often connections are looked at whose time has come, and certificates that may have changed."""
+
+_LAST_ANSWERS_S = 2
+"""Seconds in which those who waited in vain at a shutdown get their answer."""
 
 _SPARE_FILES = 512
 """Open files beside connections."""
@@ -87,15 +90,17 @@ class Server:
         self._look_after()
         return int(listener.getsockname()[1])
 
-    async def stop(self, graceful_s: float) -> None:
-        """Accept nothing more, let open requests finish for so long, then close."""
+    async def stop(self, graceful_s: float, at_last: Callable[[], None] = lambda: None) -> None:
+        """Accept nothing more, let open requests finish for so long, have `at_last` answer the rest, and close."""
         if self._looking is not None:
             self._looking.cancel()
         if self._serving is None:
             return
-        self._server.config.timeout_graceful_shutdown = max(1, round(graceful_s))
+        self._server.config.timeout_graceful_shutdown = math.ceil(graceful_s + _LAST_ANSWERS_S)
         self._server.should_exit = True
+        timer = asyncio.get_running_loop().call_later(graceful_s, at_last)
         await self._serving
+        timer.cancel()
         self._serving = None
 
     def _look_after(self) -> None:

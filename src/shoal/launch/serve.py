@@ -143,7 +143,7 @@ async def listening(gateway: Gateway, settings: GatewaySettings) -> AsyncIterato
             host = f"[{settings.host}]" if ":" in settings.host else settings.host
             yield f"{'https' if settings.tls_cert else 'http'}://{host}:{port}"
         finally:
-            await server.stop(settings.graceful_s)
+            await server.stop(settings.graceful_s, gateway.refuse_open)
     finally:
         await gateway.stop()
 

@@ -9,6 +9,7 @@ socket or dies.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import faulthandler
 import gc
 import queue
@@ -96,7 +97,8 @@ class Host:
                 frame = pack(work())
             except Exception as error:
                 frame = pack(_failure(order_id, error))
-            self._outbox.send(frame)
+            with contextlib.suppress(OSError):  # the sidecar is gone, and so shall we be
+                self._outbox.send(frame)
 
         threading.Thread(target=report, daemon=True).start()
 
