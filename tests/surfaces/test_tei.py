@@ -83,6 +83,8 @@ def test_pages(tiny: Tiny) -> None:
         assert httpx.get(f"{tiny.url}{base}/health").status_code == 200
     about = httpx.get(f"{tiny.url}/tei/{RANKER}/info").json()
     assert about["model_id"] == RANKER
+    assert (about["model_dtype"], about["max_input_length"]) == ("float32", 64)
+    assert min(about["max_client_batch_size"], about["max_batch_tokens"]) > 64
     assert list(about["model_type"]) == ["reranker"]
     assert list(httpx.get(f"{tiny.url}/tei/{EMBEDDER}/info").json()["model_type"]) == ["embedding"]
     several = httpx.get(f"{tiny.url}/info")

@@ -142,9 +142,9 @@ class Pages:
                 f"{len(models)} models are served here.",
                 hint=f"Use /tei/MODEL/info; served here: {self._directory.shown_names() or 'none yet'}.",
             )
-        card = models[0].card if name is None else self._directory.find(name).card
-        caller.need_model(card.id)
-        return _json(msgspec.to_builtins(info(card)))
+        served = models[0] if name is None else self._directory.find(name)
+        caller.need_model(served.card.id)
+        return _json(msgspec.to_builtins(info(served.card, served.loaded, self._settings.max_items)))
 
     async def _metrics(self, request: Request) -> Response:
         if not self._settings.open_metrics:

@@ -6,6 +6,7 @@ has its paths, it is the only served model that does what the path says.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -17,7 +18,7 @@ from shoal.gateway.ask import Answer, Ask
 from shoal.gateway.envelope import Envelope
 from shoal.gateway.formats import Format
 from shoal.gateway.surfaces.fields import Dimensions, Texts, overflow_of
-from shoal.types import EmbedOptions, ModelCard, Options, Render
+from shoal.types import EmbedOptions, LoadedModel, ModelCard, Options, Render
 
 __all__ = [
     "Direction",
@@ -87,18 +88,29 @@ class TeiInfo(msgspec.Struct):
     model_sha: str | None
     model_type: Annotated[dict[str, dict[str, Any]], Meta(description="One of embedding, reranker, classifier.")]
     max_input_length: int
+    max_client_batch_size: Annotated[int, Meta(description="Most texts in a request.")]
     version: str
+    model_dtype: Annotated[str | msgspec.UnsetType, Meta(description="Once a worker has it loaded.")] = msgspec.UNSET
+    max_batch_tokens: Annotated[int | msgspec.UnsetType, Meta(description="Likewise.")] = msgspec.UNSET
 
 
-def info(card: ModelCard) -> TeiInfo:
-    """What GET /tei/info says of a model."""
+def info(card: ModelCard, loaded: Sequence[LoadedModel], max_items: int) -> TeiInfo:
+    """What GET /tei/info says of a model.
+
+    Args:
+        loaded: its state where it is ready.
+        max_items: most texts in a request.
+    """
     id2label = {str(place): label for place, label in enumerate(card.labels)}
     label2id = {label: place for place, label in enumerate(card.labels)}
     kind: dict[str, dict[str, Any]] = {"embedding": {}}
     if "embed" not in card.operations:
         name = "reranker" if card.rerank_method == "cross_encoder" else "classifier"
         kind = {name: {"id2label": id2label, "label2id": label2id}}
-    return TeiInfo(card.id, card.revision or None, kind, card.max_length, shoal.__version__)
+    about = TeiInfo(card.id, card.revision or None, kind, card.max_length, max_items, shoal.__version__)
+    if loaded:
+        about.model_dtype, about.max_batch_tokens = loaded[0].precision, loaded[0].quantum_tokens
+    return about
 
 
 encode = msgspec.json.Encoder().encode
