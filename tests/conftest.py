@@ -81,12 +81,15 @@ def tiny_m3(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def tiny(
-    tmp_path_factory: pytest.TempPathFactory, tiny_model: Callable[..., Path], tiny_head: Callable[..., Path]
+    tmp_path_factory: pytest.TempPathFactory,
+    tiny_model: Callable[..., Path],
+    tiny_head: Callable[..., Path],
+    tiny_multivector: Callable[..., Path],
 ) -> Iterator[object]:
     """A `tiny_server.Tiny`: one server of a tiny model for each thing that surfaces do."""
     from tiny_server import serving_tiny
 
-    with serving_tiny(tmp_path_factory.mktemp("tiny"), tiny_model, tiny_head) as server:
+    with serving_tiny(tmp_path_factory.mktemp("tiny"), tiny_model, tiny_head, tiny_multivector) as server:
         yield server
 
 

@@ -9,7 +9,7 @@ from shoal.gateway.surfaces.jina import JinaError
 from shoal.gateway.surfaces.native import NativeError
 from shoal.gateway.surfaces.openai import OpenAIError
 from shoal.gateway.surfaces.tei import TeiError
-from tiny_server import CLASSIFIER, EMBEDDER, QUERY, RANKER, SPARSE, TAGGER, TEXTS
+from tiny_server import CLASSIFIER, COLBERT, EMBEDDER, QUERY, RANKER, SPARSE, TAGGER, TEXTS
 
 __all__ = ["GOOD", "items_field", "shape_of"]
 
@@ -42,6 +42,7 @@ GOOD: dict[str, dict[str, Any]] = {
     f"/tei/{EMBEDDER}": {"inputs": TEXTS},
     f"/tei/{EMBEDDER}/embed": {"inputs": TEXTS, "normalize": False, "truncation_direction": "Left"},
     f"/tei/{SPARSE}/embed_sparse": {"inputs": TEXTS, "truncate": True},
+    f"/tei/{COLBERT}/embed_all": {"inputs": TEXTS, "truncation_direction": "Right"},
     f"/tei/{RANKER}/rerank": {"query": QUERY, "texts": TEXTS, "raw_scores": True, "return_text": True},
     f"/tei/{CLASSIFIER}/predict": {"inputs": [[text] for text in TEXTS]},
     f"/tei/{EMBEDDER}/similarity": SENTENCES,

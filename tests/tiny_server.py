@@ -19,14 +19,10 @@ import numpy.typing as npt
 from e2e.running import serving
 from tiny_heads import TinyHead
 from tiny_models import TinyModel
+from tiny_multivector import TinyMultiVector
 
-EMBEDDER, RANKER, CLASSIFIER, SPARSE, TAGGER = (
-    "tiny-embedder",
-    "tiny-ranker",
-    "tiny-classes",
-    "tiny-sparse",
-    "tiny-tags",
-)
+EMBEDDER, RANKER, CLASSIFIER = "tiny-embedder", "tiny-ranker", "tiny-classes"
+SPARSE, TAGGER, COLBERT = "tiny-sparse", "tiny-tags", "tiny-colbert"
 QUERY = "What is the capital of France?"
 TEXTS = ["Berlin is the capital of Germany.", "Paris is the capital of France.", "Madrid, in Spain"]
 
@@ -61,7 +57,10 @@ class Tiny:
 
 @contextlib.contextmanager
 def serving_tiny(
-    root: Path, tiny_model: Callable[[TinyModel], Path], tiny_head: Callable[[TinyHead], Path]
+    root: Path,
+    tiny_model: Callable[[TinyModel], Path],
+    tiny_head: Callable[[TinyHead], Path],
+    tiny_multivector: Callable[[TinyMultiVector], Path],
 ) -> Iterator[Tiny]:
     """The server, its models copied to `root`."""
     prompts = (("query", "query: "), ("document", "passage: "))
@@ -71,6 +70,7 @@ def serving_tiny(
         CLASSIFIER: tiny_head(TinyHead("distilbert", num_labels=3, labels=("bad", "fair", "good"))),
         SPARSE: tiny_head(TinyHead("bert", "sparse")),
         TAGGER: tiny_head(TinyHead("bert", "tags", num_labels=3, labels=("O", "B-PER", "I-PER"))),
+        COLBERT: tiny_multivector(TinyMultiVector()),
     }
     for name, source in sources.items():
         shutil.copytree(source, root / name)

@@ -13,7 +13,7 @@ from schemathesis.specs.openapi import checks as openapi_checks
 
 from fuzz.effort import tries
 from shoal.gateway.openapi import describe
-from tiny_server import CLASSIFIER, EMBEDDER, RANKER, SPARSE, TAGGER, Tiny
+from tiny_server import CLASSIFIER, COLBERT, EMBEDDER, RANKER, SPARSE, TAGGER, Tiny
 
 NUM_EXAMPLES = 3
 CHECKS = [
@@ -32,7 +32,14 @@ CASES = [
     for mode in GenerationMode
     if method == "post" or mode is GenerationMode.POSITIVE  # nothing of the others can be invalid
 ]
-WORDS = {"rerank": RANKER, "classify": CLASSIFIER, "predict": CLASSIFIER, "embed_sparse": SPARSE, "extract": TAGGER}
+WORDS = {
+    "rerank": RANKER,
+    "classify": CLASSIFIER,
+    "predict": CLASSIFIER,
+    "embed_sparse": SPARSE,
+    "extract": TAGGER,
+    "embed_all": COLBERT,
+}
 
 
 @pytest.fixture(scope="module")

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from tiny_server import CLASSIFIER, EMBEDDER, QUERY, RANKER, SPARSE, TEXTS, Tiny
+from tiny_server import CLASSIFIER, COLBERT, EMBEDDER, QUERY, RANKER, SPARSE, TEXTS, Tiny
 
-__all__ = ["CLASSIFIER", "EMBEDDER", "QUERY", "RANKER", "SPARSE", "TEXTS", "Tiny"]
+__all__ = ["CLASSIFIER", "COLBERT", "EMBEDDER", "QUERY", "RANKER", "SPARSE", "TEXTS", "Tiny"]

@@ -140,7 +140,7 @@ def test_a_model_for_something_else_says_what_it_can_do(tiny: Tiny, route: str) 
     """C27."""
     own = next((name for name in (EMBEDDER, RANKER, CLASSIFIER, SPARSE) if name in route), GOOD[route].get("model"))
     other = EMBEDDER if own in (CLASSIFIER, "tiny-tags") else CLASSIFIER
-    if route.endswith("/embed_sparse"):
+    if route.endswith(("/embed_sparse", "/embed_all")):
         other = EMBEDDER
     if route in NAMING:
         reply = tiny.post(route, **GOOD[route] | {"model": other})

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from huggingface_hub import AsyncInferenceClient, InferenceClient
 
-from surfaces.conftest import CLASSIFIER, EMBEDDER, QUERY, RANKER, SPARSE, TEXTS, Tiny
+from surfaces.conftest import CLASSIFIER, COLBERT, EMBEDDER, QUERY, RANKER, SPARSE, TEXTS, Tiny
 
 LONG = ["first " * 500 + "last " * 500]
 
@@ -52,6 +52,15 @@ def test_sparse(tiny: Tiny, base: str) -> None:
     expected = tiny.ask("/v1/embed", model=SPARSE, input=TEXTS, outputs=["sparse"])["sparse"]
     assert [[entry["index"] for entry in row] for row in rows] == [row["indices"] for row in expected]
     assert [[entry["value"] for entry in row] for row in rows] == [row["values"] for row in expected]
+
+
+@pytest.mark.parametrize("base", ["", "/tei", f"/tei/{COLBERT}"])
+def test_all_tokens(tiny: Tiny, base: str) -> None:
+    texts = call(tiny, f"{base}/embed_all", inputs=TEXTS)
+    expected = tiny.ask("/v1/embed", model=COLBERT, input=TEXTS, outputs=["multivector"])["multivector"]
+    assert [len(rows) for rows in texts] == [len(rows) for rows in expected]
+    for rows, native in zip(texts, expected, strict=True):
+        np.testing.assert_allclose(rows, native, atol=1e-6)
 
 
 @pytest.mark.parametrize("base", ["", "/tei", f"/tei/{RANKER}"])

@@ -20,7 +20,7 @@ from shoal.gateway.surfaces.jina import (
     JinaRerankRequest,
     JinaVectors,
 )
-from shoal.gateway.surfaces.tei import TeiEmbedRequest, TeiError, TeiSparseRequest, TeiWeight
+from shoal.gateway.surfaces.tei import TeiEmbedRequest, TeiError, TeiOutputRequest, TeiWeight
 from shoal.gateway.surfaces.tei_scores import (
     TeiPrediction,
     TeiPredictRequest,
@@ -94,8 +94,16 @@ def _all_of_tei(base: str) -> tuple[Row, ...]:
         _tei(
             f"{base}/embed_sparse",
             "Embed texts sparsely",
-            TeiSparseRequest,
+            TeiOutputRequest,
             list[list[TeiWeight]],
+            inputs,
+            inputs=_TEXTS,
+        ),
+        _tei(
+            f"{base}/embed_all",
+            "Embed texts, a vector a token",
+            TeiOutputRequest,
+            list[list[list[float]]],
             inputs,
             inputs=_TEXTS,
         ),

@@ -12,7 +12,7 @@ from shoal.gateway.surfaces.native_rerank import NativeRerank
 from shoal.gateway.surfaces.native_similarity import NativeSimilarity
 from shoal.gateway.surfaces.native_tokenize import NativeTokenize
 from shoal.gateway.surfaces.openai import OpenAI
-from shoal.gateway.surfaces.tei import TeiEmbed, TeiSparse
+from shoal.gateway.surfaces.tei import TeiEmbed, TeiEmbedAll, TeiSparse
 from shoal.gateway.surfaces.tei_scores import TeiPredict, TeiRerank, TeiSimilarity
 from shoal.gateway.surfaces.tei_tokens import TeiDecode, TeiTokenize
 from shoal.gateway.surfaces.voyage import VoyageEmbed, VoyageRerank
@@ -29,6 +29,7 @@ _ALIASES = {
     "/v2/rerank": "/cohere/v2/rerank",
     "/embed": "/tei/embed",
     "/embed_sparse": "/tei/embed_sparse",
+    "/embed_all": "/tei/embed_all",
     "/rerank": "/tei/rerank",
     "/predict": "/tei/predict",
     "/similarity": "/tei/similarity",
@@ -64,6 +65,7 @@ class Routes:
             self._tei,
             TeiEmbed("/tei/embed"),
             TeiSparse(),
+            TeiEmbedAll(),
             TeiRerank(),
             TeiPredict(),
             TeiSimilarity(),

@@ -7,7 +7,7 @@ has its paths, it is the only served model that does what the path says.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 from msgspec import Meta
@@ -18,18 +18,19 @@ from shoal.gateway.ask import Answer, Ask
 from shoal.gateway.envelope import Envelope
 from shoal.gateway.formats import Format
 from shoal.gateway.surfaces.fields import Dimensions, Texts, overflow_of
-from shoal.types import EmbedOptions, LoadedModel, ModelCard, Options, Render
+from shoal.types import EmbedOptions, LoadedModel, ModelCard, Options, Output, Render
 
 __all__ = [
     "Direction",
     "PromptName",
     "Tei",
     "TeiEmbed",
+    "TeiEmbedAll",
     "TeiEmbedRequest",
     "TeiError",
     "TeiInfo",
+    "TeiOutputRequest",
     "TeiSparse",
-    "TeiSparseRequest",
     "TeiWeight",
     "Truncate",
     "ask_of",
@@ -58,8 +59,8 @@ class TeiEmbedRequest(msgspec.Struct):
     dimensions: Dimensions = None
 
 
-class TeiSparseRequest(msgspec.Struct):
-    """Texts to sparse vectors; null means absent, unknown fields are ignored."""
+class TeiOutputRequest(msgspec.Struct):
+    """Texts to sparse vectors, or to vectors of their tokens; null means absent, unknown fields are ignored."""
 
     inputs: Texts = msgspec.field(default_factory=msgspec.Raw)
     truncate: Truncate = None
@@ -155,13 +156,14 @@ class TeiEmbed(Tei):
         return b"[%b]" % answer.body(between=b",")
 
 
-class TeiSparse(Tei):
-    """POST /tei/embed_sparse."""
+class _TeiOutput(Tei):
+    """One of the outputs that are no dense vector."""
 
-    route = "/tei/embed_sparse"
+    output: ClassVar[Output]
+    render: ClassVar[Render]
 
     def __init__(self) -> None:
-        self._envelope = Envelope(TeiSparseRequest, "inputs")
+        self._envelope = Envelope(TeiOutputRequest, "inputs")
 
     def read(self, body: bytes, body_format: Format, reply_format: Format) -> Ask:
         request = self._envelope.open(body, body_format)
@@ -169,12 +171,26 @@ class TeiSparse(Tei):
             overflow=overflow_of(request.truncate),
             truncation_side=side(request.truncation_direction),
             prompt_name=request.prompt_name,
-            outputs=("sparse",),
+            outputs=(self.output,),
         )
-        return ask_of(request.inputs, body_format, options, Render("entries"))
+        return ask_of(request.inputs, body_format, options, self.render)
 
     def reply(self, answer: Answer, reply_format: Format) -> bytes:
         return b"[%b]" % answer.body(between=b",")
+
+
+class TeiSparse(_TeiOutput):
+    """POST /tei/embed_sparse."""
+
+    route = "/tei/embed_sparse"
+    output, render = "sparse", Render("entries")
+
+
+class TeiEmbedAll(_TeiOutput):
+    """POST /tei/embed_all."""
+
+    route = "/tei/embed_all"
+    output, render = "multivector", Render("json")
 
 
 def ask_of(
