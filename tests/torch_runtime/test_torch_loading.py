@@ -30,6 +30,14 @@ def spec(tiny_model: Callable[..., Path], tmp_path: Path) -> ModelSpec:
     return resolve(str(shutil.copytree(tiny_model("bert"), tmp_path / "model")))
 
 
+def test_memory_is_estimated_by_the_headers_of_the_files(runtime: TorchRuntime, spec: ModelSpec) -> None:
+    estimate = runtime.footprint(spec, FLOAT32)
+    in_use = runtime.load(spec, FLOAT32).facts.bytes_in_use
+    assert 0.95 * in_use < estimate.weights_bytes < 1.5 * in_use  # position numbers are no weights
+    assert estimate.activation_bytes > 0
+    assert (estimate.device_bytes is None) == (not torch.cuda.is_available())
+
+
 @pytest.mark.parametrize(
     ("extra", "message"),
     [
