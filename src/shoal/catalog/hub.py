@@ -28,6 +28,7 @@ _NEEDED = [
         "tokenizer_config.json",
         "special_tokens_map.json",
         "sentence_*_config.json",
+        "chat_template.jinja",
     )
 ] + [
     "modules.json",
