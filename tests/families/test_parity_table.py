@@ -10,8 +10,10 @@ NOT_TRANSFORMERS = {"static"}
 """Families that the torch runtime has nothing to run with."""
 JUDGES = {"qwen2", "qwen3", "llama", "mistral", "gemma3_text"}
 """Families of decoders, which rank by their words for yes and no."""
-ALSO = {"xlm-roberta"}
-"""Model types that share another family's row and have tiny models of their own."""
+ALSO = {"xlm-roberta", "xlm-roberta (bge-m3)"}
+"""Model types that share another family's row and have tiny models of their own, and bge-m3 with its own heads."""
+MULTIVECTOR = {"bert", "distilbert", "modernbert", "mpnet", "xlm-roberta", "xlm-roberta (bge-m3)"}
+"""Those that have a tiny model with a vector a token; what follows an encoder is the same for all."""
 
 
 def expected() -> set[tuple[str, str, str]]:
@@ -24,6 +26,7 @@ def expected() -> set[tuple[str, str, str]]:
             outputs.add((name, "rerank"))
         if heads.vocabulary:
             outputs.add((name, "sparse"))
+    outputs |= {(name, "multivector") for name in MULTIVECTOR}
     rows = {(*output, "openvino") for output in outputs}
     return rows | {(family, output, "torch") for family, output in outputs if family not in NOT_TRANSFORMERS}
 
