@@ -185,7 +185,10 @@ class Replies:
         body = encode(reply)
         limit = self._queue.max_message_bytes
         if len(body) > limit and reply.error is None:
-            raise TooLarge(f"the reply to this chunk takes {len(body)} bytes; the queue carries {limit}")
+            raise TooLarge(
+                f"The reply takes {len(body)} bytes in one piece; the queue carries {limit}.",
+                hint="Send shorter texts, or fewer at once.",
+            )
         self._queue.send(work.chunk.reply_to, body)
         self._measures.answered("ok" if reply.error is None else reply.error.code)
 
