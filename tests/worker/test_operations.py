@@ -9,8 +9,9 @@ import msgspec
 import numpy as np
 
 from shoal.adapters import open_adapter
+from shoal.adapters.base import runs_by_item
 from shoal.runtimes.fake import fake_logit, fake_sparse
-from shoal.types import ChunkReply, ClassifyOptions, EmbedOptions, Render, RerankOptions
+from shoal.types import ChunkReply, ClassifyOptions, EmbedOptions, Render, RerankOptions, TokenizeOptions
 from worker.station import SPEC, expected, vectors
 
 RAW, JSON = Render("raw"), Render("json")
@@ -91,3 +92,34 @@ async def test_a_score_that_is_not_a_number_is_an_error(station: Any) -> None:
     assert good.error is None
     assert bad.error is not None
     assert bad.error.code == "internal_error"
+
+
+async def test_tokens_need_no_device(station: Any) -> None:
+    """They come by the same way as all else and are counted, and are answered while the host restarts."""
+    one = await station()
+    sidecar = one.worker.sidecar
+    sidecar.host_exited()
+    waiting = one.ask_soon(TEXTS)
+    reply = await one.ask(TEXTS, TokenizeOptions(), renders=(JSON,))
+    assert (sidecar.num_batches, waiting.done()) == (0, False)
+    sidecar.resume()
+    np.testing.assert_array_equal(vectors(await waiting), expected(*TEXTS))
+    rows = msgspec.json.decode(b"[" + reply.outputs[0].body + b"]")
+    assert reply.num_tokens == [len(row["ids"]) for row in rows]
+    for text, row in zip(TEXTS, rows, strict=True):
+        assert "".join(text[start:end] for start, end in row["offsets"]) == text
+
+
+async def test_a_long_text_in_windows_is_one_item(station: Any) -> None:
+    one = await station()
+    chunked = EmbedOptions(overflow="chunk")
+    text = "all these words " * 400
+    reply = await one.ask(["short", text], chunked)
+    runs = runs_by_item(open_adapter(SPEC).prepare(["short", text], chunked))
+    assert len(runs[0]) == 1 < len(runs[1])
+    assert reply.num_tokens == [sum(run.cost for run in of_item) for of_item in runs]
+    assert reply.truncated == [False, False]
+    rows = vectors(reply)
+    np.testing.assert_array_equal(rows[0], expected("short")[0])
+    alone = vectors(await one.ask([text], chunked))
+    np.testing.assert_array_equal(rows[1], alone[0])
