@@ -165,6 +165,7 @@ class Dispatch:
         gate = self._gates.get(model) or self._open_gate(served)
         gate.enter(request, now, self._max_wait_s)
         self._open[request_id] = request
+        replies = request.replies
         if self._sweep is None:
             self._sweep = loop.call_later(_SWEEP_S, self._look_after)
         try:
@@ -174,7 +175,8 @@ class Dispatch:
             if request.missing and gate.leave(request, loop.time()):
                 self._say_gone(request_id)
             request.close()
-        return request.replies  # type: ignore[return-value]  # none is missing
+            del request  # it holds the error, whose traceback holds this frame
+        return replies  # type: ignore[return-value]  # none is missing
 
     def check(self, model: str | None, tenant: str, priority: Priority, left_s: float) -> None:
         """Refuse a request of which only the headers are known, if `run` would refuse it however small it is.
