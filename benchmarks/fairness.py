@@ -21,7 +21,6 @@ from typing import Any
 from benchmarks import machine
 from benchmarks.open_loop import DEVICE, TOKENS_A_TEXT, Caller, answered_ms, capacity, send, serving
 from shoal.bench.plan import Arrivals, Measured
-from shoal.bench.plots import Axis, bar_chart
 from shoal.gateway.keys import keyfile
 
 OBJECTIVE_MS = 50
@@ -80,15 +79,6 @@ def _figures(measured: Measured) -> dict[str, float]:
     }
 
 
-def plot(result: dict[str, Any], path: Path) -> None:
-    """The 99th percentiles beside the result; those without fairness would leave no room for the rest."""
-    p99_ms = {wiring: {scene: result[wiring]["quiet"][scene]["p99_ms"] for scene in SCENES} for wiring in WIRINGS}
-    without = ", ".join(f"{p99_ms[wiring]['without'] / 1e3:.2g} s ({wiring})" for wiring in WIRINGS)
-    groups = {wiring: {scene: p99_ms[wiring][scene] for scene in SCENES[:2]} for wiring in WIRINGS}
-    title = f"A quiet tenant's 99th percentile beside a flood; without fairness {without}"
-    path.with_suffix(".svg").write_text(bar_chart(groups, title=title, y=Axis("latency", "ms")))
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=20.0)
@@ -108,7 +98,6 @@ def main() -> None:
     if options.json:
         options.json.parent.mkdir(parents=True, exist_ok=True)
         options.json.write_text(json.dumps(result, indent=2) + "\n")
-        plot(result, options.json)
 
 
 if __name__ == "__main__":

@@ -5,8 +5,7 @@
 The device is a fake one of known speed, all else is real: processes, HTTP, and for `nats` a broker. A closed loop finds
 the capacity. Then requests come at random (Poisson) at 0.5 to 3 times of it, sent by a process of its own whatever
 becomes of those before, with a deadline. Goodput is what is answered within the deadline, counted from the moment at
-which a request was meant to be sent, over the time until the last reply. Figures are medians over rounds; plots lie
-beside the JSON.
+which a request was meant to be sent, over the time until the last reply. Figures are medians over rounds.
 """
 
 from __future__ import annotations
@@ -20,7 +19,6 @@ from typing import Any
 from benchmarks import machine
 from benchmarks.open_loop import DEVICE, TOKENS_A_TEXT, Caller, answered_ms, capacity, num_in_time, send, serving
 from shoal.bench.plan import Arrivals, Measured
-from shoal.bench.plots import Axis, Series, line_chart
 
 FACTORS = (0.5, 1.0, 1.5, 2.0, 3.0)
 DEADLINE_S = 2.0
@@ -70,33 +68,6 @@ def curve(wiring: str, duration_s: float, rounds: int) -> dict[str, Any]:
     }
 
 
-def plot(result: dict[str, Any], path: Path) -> None:
-    """Two plots beside the result."""
-    curves = {wiring: result[wiring]["points"] for wiring in WIRINGS}
-    x = Axis("offered load", "times capacity")
-
-    def lines(name: str, scale: float = 1.0) -> list[Series]:
-        return [
-            Series(wiring, [(float(factor), scale * row[name]) for factor, row in points.items()])
-            for wiring, points in curves.items()
-        ]
-
-    goodput = [
-        Series(f"{wiring}, of {result[wiring]['capacity_per_s']:g} requests/s", one.points)
-        for wiring, one in zip(WIRINGS, lines("goodput_per_s"), strict=True)
-    ]
-    title = f"Goodput: answered within {DEADLINE_S:g} s"
-    path.with_suffix(".goodput.svg").write_text(line_chart(goodput, title=title, x=x, y=Axis("goodput", "requests/s")))
-    latency = [
-        Series(f"{one.name}, {name}", one.points)
-        for name, column in (("median", "p50_ms"), ("99th percentile", "p99_ms"))
-        for one in lines(column)
-    ]
-    path.with_suffix(".latency.svg").write_text(
-        line_chart(latency, title="Latency of what was answered", x=x, y=Axis("latency", "ms"), limit=1e3 * DEADLINE_S)
-    )
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=20.0)
@@ -111,7 +82,6 @@ def main() -> None:
     if options.json:
         options.json.parent.mkdir(parents=True, exist_ok=True)
         options.json.write_text(json.dumps(result, indent=2) + "\n")
-        plot(result, options.json)
 
 
 if __name__ == "__main__":

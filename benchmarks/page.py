@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from benchmarks import crowd_page
 from shoal.bench.plots import Axis, Bar, Series, bar_chart, line_chart
 
 __all__ = ["pages"]
@@ -282,11 +283,21 @@ def _scaling(result: Result) -> Section:
     return Section("\n".join([text, *parts]), plots)
 
 
+def _crowd(make: Callable[[Result], crowd_page.Page]) -> Callable[[Result], Section]:
+    def section(result: Result) -> Section:
+        text, columns, rows, plots, losses = make(result)
+        return Section(f"{text}\n{_table(columns, rows)}", plots, losses)
+
+    return section
+
+
 SECTIONS: dict[str, tuple[str, Callable[[Result], Section]]] = {
     "peers": ("Beside other servers", _peers),
     "compare": ("Beside sentence-transformers in process", _compare),
     "latency": ("A lone request", _latency),
     "dispatch": ("The queue beside routers", _dispatch),
     "dispatch-scale": ("Dispatch at sizes that do not fit here", _scale),
+    "overload": ("More than it can do", _crowd(crowd_page.overload)),
+    "fairness": ("A tenant beside a flood", _crowd(crowd_page.fairness)),
     "scaling": ("What a request costs as things grow", _scaling),
 }
