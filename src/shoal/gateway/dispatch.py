@@ -163,12 +163,12 @@ class Dispatch:
             model, tenant, LANES.index(priority), chunks, loop.create_future(), now - spent_s, timeout_s, receive
         )
         gate = self._gates.get(model) or self._open_gate(served)
-        gate.enter(request, now, self._max_wait_s)
         self._open[request_id] = request
         replies = request.replies
         if self._sweep is None:
             self._sweep = loop.call_later(_SWEEP_S, self._look_after)
         try:
+            gate.enter(request, now, self._max_wait_s)
             await request.done
         finally:
             del self._open[request_id]
