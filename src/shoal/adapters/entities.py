@@ -5,7 +5,6 @@ Tokens become units (themselves, or words, by the aggregation), and adjacent uni
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable
 
 import msgspec
@@ -42,18 +41,22 @@ def find_entities(
     if not len(probabilities):
         return []
     if aggregation in _WORDS:
-        firsts = np.flatnonzero(_starts_word(passage))
-        units = _words(passage, probabilities, firsts, _WORDS[aggregation])
+        units = _words(passage, probabilities, np.flatnonzero(_starts_word(passage)), _WORDS[aggregation])
     else:
         best = probabilities.argmax(axis=1)
         scores = probabilities[np.arange(len(best)), best]
         units = _Units(best, scores, passage.starts, passage.ends)
-    if aggregation == "none":
-        groups, names = [(place, place + 1) for place in range(len(units.labels))], labels
-    else:
-        groups, names = _groups(units.labels, labels), tuple(label.split("-", 1)[-1] for label in labels)
-    found = [_entity(passage.text, names[units.labels[start]], units, start, end) for start, end in groups]
-    return [entity for entity in found if entity.label != "O"]
+    firsts, names = np.arange(len(units.labels)), labels
+    if aggregation != "none":
+        firsts, names = _firsts(units.labels, labels), tuple(label.split("-", 1)[-1] for label in labels)
+    lasts = np.append(firsts[1:], len(units.labels)) - 1
+    scores = np.add.reduceat(units.scores, firsts) / (lasts - firsts + 1)
+    columns = (units.labels[firsts], scores, units.starts[firsts], units.ends[lasts])
+    return [
+        _entity(passage.text, names[label], score, start, end)
+        for label, score, start, end in zip(*(column.tolist() for column in columns), strict=True)
+        if names[label] != "O"
+    ]
 
 
 def _starts_word(passage: Passage) -> npt.NDArray[np.bool_]:
@@ -94,21 +97,18 @@ _WORDS: dict[Aggregation, Callable[[Floats, Places], Floats]] = {
 }
 
 
-def _groups(units: Places, labels: tuple[str, ...]) -> list[tuple[int, int]]:
-    """Adjacent units of one label, as (start, end): one with `B-` begins a new entity."""
+def _firsts(units: Places, labels: tuple[str, ...]) -> Places:
+    """Where each entity begins, adjacent units of one label being one: a unit with `B-` begins a new one."""
     tags = [label[2:] if label[:2] in ("B-", "I-") else label for label in labels]
     tag_ids = np.array([tags.index(tag) for tag in tags])[units]
     begins = np.array([label.startswith("B-") for label in labels])[units]
-    is_new = begins[1:] | (tag_ids[1:] != tag_ids[:-1])
-    bounds = [0, *(np.flatnonzero(is_new) + 1).tolist(), len(units)]
-    return list(itertools.pairwise(bounds))
+    return np.flatnonzero(np.append(True, begins[1:] | (tag_ids[1:] != tag_ids[:-1])))
 
 
-def _entity(text: str, label: str, units: _Units, start: int, end: int) -> Entity:
+def _entity(text: str, label: str, score: float, start: int, end: int) -> Entity:
     """Blanks that the tokenizer counts to a token are left out."""
-    first, last = int(units.starts[start]), int(units.ends[end - 1])
-    while first < last and text[first].isspace():
-        first += 1
-    while first < last and text[last - 1].isspace():
-        last -= 1
-    return Entity(label, text[first:last], float(units.scores[start:end].mean()), first, last)
+    while start < end and text[start].isspace():
+        start += 1
+    while start < end and text[end - 1].isspace():
+        end -= 1
+    return Entity(label, text[start:end], score, start, end)
