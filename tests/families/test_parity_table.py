@@ -6,8 +6,6 @@ from parity import LEAST_COSINE, MOST_DIFFERENCE, load_rows
 from shoal.catalog.families import FAMILIES
 from shoal.catalog.heads import HEADS
 
-NOT_TRANSFORMERS = {"static"}
-"""Families that the torch runtime has nothing to run with."""
 JUDGES = {"qwen2", "qwen3", "llama", "mistral", "gemma3_text"}
 """Families of decoders, which rank by their words for yes and no."""
 ALSO = {"xlm-roberta", "xlm-roberta (bge-m3)"}
@@ -18,7 +16,7 @@ MULTIVECTOR = {"bert", "distilbert", "modernbert", "mpnet", "xlm-roberta", "xlm-
 
 def expected() -> set[tuple[str, str, str]]:
     """(family, output, runtime) of what can be served."""
-    names = {family.name for family in FAMILIES} | NOT_TRANSFORMERS
+    names = {family.name for family in FAMILIES} | {"static"}
     outputs = {(name, "dense") for name in names}
     for name, heads in HEADS.items():
         outputs.add((name, "tags"))
@@ -27,8 +25,7 @@ def expected() -> set[tuple[str, str, str]]:
         if heads.vocabulary:
             outputs.add((name, "sparse"))
     outputs |= {(name, "multivector") for name in MULTIVECTOR}
-    rows = {(*output, "openvino") for output in outputs}
-    return rows | {(family, output, "torch") for family, output in outputs if family not in NOT_TRANSFORMERS}
+    return {(*output, runtime) for output in outputs for runtime in ("openvino", "torch")}
 
 
 def test_every_family_and_output_has_been_compared_in_every_runtime_that_serves_it() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from sentence_transformers import SentenceTransformer
-from tests.families.test_families_parity import ROWS as FAMILY_ROWS
+from tests.families.test_families_parity import ROWS
 from tests.torch_runtime.batches import (
     FLOAT32,
     assert_equal,
@@ -31,9 +31,7 @@ Judge = Callable[[Path], SentenceTransformer]
 
 TEXTS = [*NASTY_TEXTS, "mountains", "query: where is the sea", "The quick brown fox and the lazy dog. " * 3]
 FEW = ["cat", "The quick brown fox jumps.", "a", "hello world " * 20, "two words", "東京は日本の首都です"]
-NOT_TRANSFORMERS = ("static",)
 LAYOUTS = {"bert": "packed", "roberta": "packed", "xlm-roberta": "packed", "distilbert": "packed", "mpnet": "padded"}
-ROWS = {name: row for name, row in FAMILY_ROWS.items() if row.architecture not in NOT_TRANSFORMERS}
 
 
 @pytest.mark.parametrize("layout", ["auto", "padded"])
@@ -69,7 +67,7 @@ def test_what_can_run_packed_does(runtime: TorchRuntime, tiny_model: Build, arch
 
 def test_a_window_that_packing_would_take_for_another_is_found_out(runtime: TorchRuntime, tiny_model: Build) -> None:
     """transformers' flash attention, whose words packed attention takes, differs from its own masks here by a token."""
-    session = runtime.load(resolve(str(tiny_model(FAMILY_ROWS["mistral-bidirectional"]))), FLOAT32)
+    session = runtime.load(resolve(str(tiny_model(ROWS["mistral-bidirectional"]))), FLOAT32)
     assert session.facts.layout == "padded"
 
 

@@ -3,6 +3,7 @@
 runtime    opens the device, loads a model
 options    what the operator may choose
 load       files to a transformers encoder, none of its weights missing
+static     a table in the form of such an encoder
 capability which layout a model can be run in, found out by running it
 layout     which text lies where in a forward: packed or padded (pure)
 copies     between host and device, beside the forwards

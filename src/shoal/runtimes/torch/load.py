@@ -10,6 +10,7 @@ import transformers
 
 from shoal.catalog.spec import ModelSpec
 from shoal.errors import ModelRefused
+from shoal.runtimes.torch.static import load_static
 
 __all__ = ["load_encoder"]
 
@@ -20,6 +21,8 @@ def load_encoder(spec: ModelSpec, device: torch.device, dtype: torch.dtype) -> A
     Raises:
         ModelRefused: transformers does not know the architecture, or weights are missing, left over or misshapen.
     """
+    if spec.family == "static":
+        return load_static(spec, device, dtype)
     directory = Path(spec.weights[0]).parent if spec.weights else Path(spec.directory)
     _quieten()
     options: dict[str, Any] = {"local_files_only": True, "trust_remote_code": bool(spec.code)}
