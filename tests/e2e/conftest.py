@@ -89,6 +89,9 @@ def fleet(
     for name, directory in (("tiny-colbert", tiny_multivector(TinyMultiVector())), ("tiny-m3", tiny_m3)):
         directories[name] = root / name
         shutil.copytree(directory, root / name)
+    directories["tiny-states"] = root / "tiny-states"
+    shutil.copytree(tiny_model(TINY["tiny-prompts"]), root / "tiny-states")
+    (root / "tiny-states" / "shoal.yaml").write_text("token_states: true\n")
     with serving(MODEL, "--models-directory", str(root)) as (server, url):
         yield Fleet(url, server, directories)
 

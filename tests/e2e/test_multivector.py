@@ -17,7 +17,7 @@ from e2e.conftest import Fleet
 from e2e.running import MODEL, assert_alive
 from shoal import Client
 from shoal.types import EmbedReply
-from tiny_models import NASTY_TEXTS
+from tiny_models import NASTY_TEXTS, load_reference, quiet
 from tiny_multivector import load_multivector, m3_outputs, token_vectors
 
 ROUTE = "/v1/embed"
@@ -129,6 +129,20 @@ def test_three_outputs_of_one_run(fleet: Fleet) -> None:
     alone = fleet.ask(ROUTE, "tiny-m3", input=texts[0], outputs=["sparse"])
     assert alone["sparse"][0]["indices"] == reply["sparse"][0]["indices"]
     np.testing.assert_allclose(alone["sparse"][0]["values"], reply["sparse"][0]["values"], atol=1e-5)
+
+
+def test_states_of_a_dense_models_tokens(fleet: Fleet) -> None:
+    """As the reference gives them: special tokens included, no pooling, no norm, no prompt that is not named."""
+    judge = load_reference(fleet.directories["tiny-states"])
+    texts = [SHORT, PUNCTUATION, "cat"]
+    for fields, name in (({}, None), ({"prompt_name": "query"}, "query")):
+        reply = httpx.post(f"{fleet.url}/tei/tiny-states/embed_all", json={"inputs": texts, **fields}, timeout=60)
+        for text, rows in zip(texts, reply.json(), strict=True):
+            with quiet():
+                (expected,) = judge.encode([text], output_value="token_embeddings", prompt_name=name)
+            np.testing.assert_allclose(np.array(rows), expected.numpy(), atol=1e-4)
+    ranked = fleet.ask("/v1/rerank", "tiny-states", query=QUERY, documents=texts)
+    assert ranked["method"] == "cosine", "bare states were not trained to be compared"
 
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {

@@ -118,7 +118,9 @@ class Embedding:
         )
 
     def _prompt(self, options: EmbedOptions) -> str:
-        if options.input_type is None and "multivector" in options.outputs:
+        head = self._spec.multivector
+        if head is not None and head.query != head.document and "multivector" in options.outputs:
+            # What is not said to be a query is a document, and has a document's marker.
             options = msgspec.structs.replace(options, input_type=side_of(options))
         return prompt_of(self._spec, options, default_name=self._spec.default_prompt_name)
 

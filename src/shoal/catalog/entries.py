@@ -76,6 +76,7 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
         matryoshka_dimensions: lengths it was trained to be cut to.
         prompts: by name, where its files hold none.
         pooling, normalize: for an encoder without modules.json.
+        token_states: whether a dense model gives the states of its tokens, too, as output multivector.
         reranker: for a decoder without modules.json.
         notes: what a reader should know besides.
         facts_from: fields by the source that states them, separated by spaces; `sources()` says what the names mean.
@@ -103,6 +104,7 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
     prompts: dict[str, str] = {}
     pooling: PoolingMode | None = None
     normalize: bool = False
+    token_states: bool = False
     reranker: RerankerFacts | None = None
     notes: str = ""
     facts_from: dict[str, str] = {}

@@ -15,7 +15,18 @@ from shoal.catalog.heads import read_classifier, read_judge, read_sparse, read_t
 from shoal.catalog.modules import Chain, Task, build_modules, read_chain, read_logit_score, read_splade
 from shoal.catalog.multivector import STATED_KEYS, read_colbert, read_m3_heads, states_multivector
 from shoal.catalog.own_code import read_own_code
-from shoal.catalog.spec import Classifier, Frame, ModelSpec, Module, Normalize, Pooling, Sparse, TokenWeights
+from shoal.catalog.spec import (
+    Classifier,
+    Frame,
+    ModelSpec,
+    Module,
+    MultiVector,
+    Normalize,
+    Pooling,
+    Side,
+    Sparse,
+    TokenWeights,
+)
 from shoal.catalog.static import read_static
 from shoal.catalog.tokenization import token_ids
 from shoal.types import SimilarityFunction
@@ -84,6 +95,9 @@ def recognize(
         stated = {**stated, "prompts": {**(stated.get("prompts") or {}), **colbert.prompts}}
     elif chain.task == "feature-extraction":
         sparse, multivector = read_m3_heads(files, encoder)
+        if multivector is None and facts.token_states:
+            side = Side(tokenization.max_length)
+            multivector = MultiVector((), encoder.width, side, side)
     numbers = dimensions or (multivector.dimensions if multivector is not None else 0)
     if facts.dimensions not in (0, numbers):
         raise refusal("modules.json", "dimensions", f"come to {numbers}; the catalog says {facts.dimensions}.")

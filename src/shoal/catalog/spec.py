@@ -345,7 +345,8 @@ class ModelSpec(msgspec.Struct, frozen=True):
         """How the model ranks."""
         if self.classifier is not None and self.classifier.is_ranker:
             return "cross_encoder"
-        if self.multivector is not None:
+        # Bare token states, beside the vector that they make, were not trained to be compared.
+        if self.multivector is not None and (self.multivector.modules or not self.modules):
             return "maxsim"
         return "cosine" if self.modules else ""
 
