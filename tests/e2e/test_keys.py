@@ -13,7 +13,7 @@ import httpx
 import openai
 import pytest
 
-from e2e.running import children_of, name_of, running, serving
+from e2e.running import running, serving
 
 FAKE = ("fake:device", "--runtime", "fake")
 ORIGIN = "https://app.example"
@@ -106,27 +106,6 @@ def until(url: str, key: str, status: int) -> None:
     end = time.monotonic() + 20
     while embed(url, {"authorization": f"Bearer {key}"}).status_code != status:
         assert time.monotonic() < end
-
-
-def test_the_broker_of_several_workers_asks_for_a_token() -> None:
-    """Other users of the machine reach its port, too."""
-    with serving(*FAKE, "--workers", "1") as (server, url):
-        assert embed(url, {}).status_code == 200
-        (broker,) = [pid for pid in children_of(server.process.pid) if name_of(pid) == "nats-server"]
-        port = port_of(broker)
-        with running("gateway", "--queue", f"nats://127.0.0.1:{port}", "--port", "0") as stranger:
-            assert stranger.process.wait(60) == 1
-        assert "token" in stranger.output
-
-
-def port_of(pid: int) -> int:
-    """The port that a process listens on."""
-    inodes = {os.readlink(path) for path in Path(f"/proc/{pid}/fd").iterdir() if path.is_symlink()}
-    for line in Path(f"/proc/{pid}/net/tcp").read_text().splitlines()[1:]:
-        fields = line.split()
-        if fields[3] == "0A" and f"socket:[{fields[9]}]" in inodes:
-            return int(fields[1].split(":")[1], 16)
-    raise AssertionError(f"{pid} listens nowhere")
 
 
 def test_a_file_that_is_not_there_or_wrong_ends_the_start(tmp_path: Path) -> None:

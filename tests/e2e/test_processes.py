@@ -98,7 +98,7 @@ def test_open_requests_are_answered_at_shutdown() -> None:
         )
         while "shoal_chunks_in_flight 0.0" in httpx.get(f"{url}/metrics").text:
             assert not asked.done()
-        assert server.stop() == 0
+        assert server.stop(limit_s=70) == 0
         assert asked.result().status_code == 200
 
 

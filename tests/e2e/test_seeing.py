@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import socket
 from pathlib import Path
@@ -10,7 +11,7 @@ from pathlib import Path
 import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
-from e2e.running import serving
+from e2e.running import children_of, name_of, serving
 
 FAKE = ("fake:device", "--runtime", "fake")
 
@@ -46,15 +47,29 @@ def free_port() -> int:
         return int(listener.getsockname()[1])
 
 
-def test_a_worker_has_its_own_page() -> None:
+def port_of(pid: int) -> int:
+    """The port that a process listens on."""
+    inodes = {os.readlink(path) for path in Path(f"/proc/{pid}/fd").iterdir() if path.is_symlink()}
+    for line in Path(f"/proc/{pid}/net/tcp").read_text().splitlines()[1:]:
+        fields = line.split()
+        if fields[3] == "0A" and f"socket:[{fields[9]}]" in inodes:
+            return int(fields[1].split(":")[1], 16)
+    raise AssertionError(f"{pid} listens nowhere")
+
+
+def test_a_worker_has_its_own_page_and_the_broker_asks_for_a_token() -> None:
+    """Other users of the machine reach the broker's port, too."""
     port = free_port()
-    with serving(*FAKE, "--workers", "1", "--worker-port", str(port)) as (_, url):
+    with serving(*FAKE, "--workers", "1", "--worker-port", str(port)) as (server, url):
         embed(url)
         page = f"http://127.0.0.1:{port}"
         assert values(page)["shoal_batches_total"] == 1
         assert "shoal_batches_total" not in values(url)
         for path, status in (("/healthz", 200), ("/readyz", 200), ("/ready", 200), ("/v1/embeddings", 404)):
             assert httpx.get(page + path).status_code == status
+        (broker,) = [pid for pid in children_of(server.process.pid) if name_of(pid) == "nats-server"]
+        with socket.create_connection(("127.0.0.1", port_of(broker)), 20) as stranger:
+            assert b'"auth_required":true' in stranger.recv(4096)
 
 
 SENTINEL = "kittiwake"
