@@ -56,9 +56,8 @@ class Rounds:
             "ratio": round(median[THEIRS] / median[OURS], 2),
             "ratio_range": [round(min(ratios), 2), round(max(ratios), 2)],
             "matrix_rate_gflops": {dtype: round(value, 1) for dtype, value in rate.items()},
-            "share_of_matrix_rate": {
-                side: round(flops / value / (rate[fastest] * 1e9), 3) for side, value in median.items()
-            },
+            "share_of_matrix_rate": round(flops / median[OURS] / (rate[fastest] * 1e9), 3),
+            "reference_share": round(flops / median[THEIRS] / (rate[fastest] * 1e9), 3),
             "share_is_of": fastest,
         }
 
@@ -78,10 +77,10 @@ def measure(num_rounds: int, ours: Callable[[], Any], theirs: Callable[[], Any])
 
 def show(name: str, row: dict[str, Any], judged: str) -> None:
     """A line on the terminal; `judged` says how near the two sides' results are."""
+    shares = {OURS: row["share_of_matrix_rate"], THEIRS: row["reference_share"]}
     sides = "   ".join(
-        f"{side} {row['texts_per_s'][side]:.1f} texts/s ({row['share_of_matrix_rate'][side]:.0%} of the "
-        f"{row['share_is_of']} matrix rate)"
-        for side in (OURS, THEIRS)
+        f"{side} {row['texts_per_s'][side]:.1f} texts/s ({share:.0%} of the {row['share_is_of']} matrix rate)"
+        for side, share in shares.items()
     )
     print(f"{name:18}  {sides}   ratio {row['ratio']}   {judged}", flush=True)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -89,7 +90,7 @@ def _number(value: float | None, absent: str = "failed") -> str:
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:,.3g}"
 
 
-def _compare(result: Result) -> Section:
+def _beside(plot_file: str, result: Result) -> Section:
     rows, losses = [], []
     bars: dict[str, dict[str, Bar | float]] = {}
     for mix, one in result["mixes"].items():
@@ -98,7 +99,7 @@ def _compare(result: Result) -> Section:
         low, high = one["ratio_range"]
         share = f"{one['share_of_matrix_rate']:.0%} of {one['share_is_of']}"
         rows.append((mix, _number(rates["shoal"]), _number(rates["sentence-transformers"]),
-                     f"{one['ratio']:.2f} ({low:.2f} to {high:.2f})", share, f"{one['worst_cosine']:.6f}"))  # fmt: skip
+                     f"{one['ratio']:.2f} ({low:.2f} to {high:.2f})", share, _nearness(one)))  # fmt: skip
         if one["ratio"] < 1:
             losses.append(
                 f"sentence-transformers in process is faster on {mix}: Shoal reaches {one['ratio']:.2f} of it."
@@ -109,13 +110,17 @@ def _compare(result: Result) -> Section:
         "sentence-transformers",
         "ratio (range)",
         "share of the matrix rate",
-        "worst cosine",
+        "worst cosine or difference",
     )
     text = (
         "Shoal over HTTP, its client counted in; sentence-transformers in process, torch, float32. Medians of rounds.\n"
     )
     plot = bar_chart(bars, title="Texts a second, one list of texts", y=Axis("texts", "1/s"))
-    return Section(f"{text}\n{_table(columns, rows)}", {"compare.svg": plot}, losses)
+    return Section(f"{text}\n{_table(columns, rows)}", {plot_file: plot}, losses)
+
+
+def _nearness(one: Mapping[str, Any]) -> str:
+    return f"{one['worst_cosine']:.6f}" if "worst_cosine" in one else f"{one['worst_difference']:.0e}"
 
 
 def _latency(result: Result) -> Section:
@@ -293,7 +298,9 @@ def _crowd(make: Callable[[Result], crowd_page.Page]) -> Callable[[Result], Sect
 
 SECTIONS: dict[str, tuple[str, Callable[[Result], Section]]] = {
     "peers": ("Beside other servers", _peers),
-    "compare": ("Beside sentence-transformers in process", _compare),
+    "compare": ("Beside sentence-transformers in process", partial(_beside, "compare.svg")),
+    "rerank": ("Reranking, beside CrossEncoder", partial(_beside, "rerank.svg")),
+    "sparse": ("Sparse vectors, beside SparseEncoder", partial(_beside, "sparse.svg")),
     "latency": ("A lone request", _latency),
     "dispatch": ("The queue beside routers", _dispatch),
     "dispatch-scale": ("Dispatch at sizes that do not fit here", _scale),

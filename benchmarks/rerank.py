@@ -72,7 +72,7 @@ def compare(scratch: Path, documents: list[str], num_rounds: int) -> dict[str, A
         "machine": machine.describe(),
         "model": "the shape of ms-marco-MiniLM-L6, random weights",
         "rounds": num_rounds,
-        "rerank": row,
+        "mixes": {f"{len(documents)} documents": row},
     }
 
 

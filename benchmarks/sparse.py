@@ -62,12 +62,12 @@ def main() -> None:
     chooser, pool = random.Random(7), interleaved.words()  # noqa: S311
     starts = [chooser.randrange(len(pool) - WORDS) for _ in range(options.texts)]
     texts = [" ".join(pool[start : start + WORDS]) for start in starts]
-    result: dict[str, Any] = {"machine": machine.describe(), "rounds": options.rounds, "models": {}}
+    result: dict[str, Any] = {"machine": machine.describe(), "rounds": options.rounds, "mixes": {}}
     for name, make in MODELS.items():
         with tempfile.TemporaryDirectory() as scratch:
             row = compare(make(Path(scratch)), texts, options.rounds)
         interleaved.show(name, row, f"worst difference {row['worst_difference']:.1e}")
-        result["models"][name] = row
+        result["mixes"][name] = row
     interleaved.save(options.json, result)
 
 
