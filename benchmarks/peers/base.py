@@ -80,7 +80,7 @@ def started(peer: Peer, root: Path) -> Iterator[Running]:
                 return httpx.post(f"http://127.0.0.1:{port}{_route(peer)}", json=body, timeout=60).status_code == 200
             return False
 
-        ready_s = servers.wait_until(answers, 180, f"{peer.name} answers", process)
+        ready_s = servers.wait_until(answers, 600, f"{peer.name} answers", process)
         yield Running(peer, target, process.pid, ready_s)
 
 

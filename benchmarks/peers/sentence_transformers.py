@@ -12,16 +12,14 @@ __all__ = ["PEERS"]
 # Pinned, because pip's search through the versions that exclude each other takes half an hour: the onnx back end still
 # wants transformers 4, and with it an older sentence-transformers.
 TORCH = "torch==2.13.0"
+INTEL = ("optimum~=2.3.0", "nncf>=3.3", "openvino>=2026", "openvino-tokenizers>=2026")
 PACKAGES = {
     "torch": ("sentence-transformers==6.2.0", "transformers==5.24.0"),
-    "openvino": (
-        "sentence-transformers==6.2.0",
-        "optimum-intel[openvino]==2.2.0",
-        "transformers>=5.4,<5.6",
-        "torchvision",
-    ),
+    "openvino": ("sentence-transformers==6.2.0", "transformers>=5.4,<5.6", *INTEL),
     "onnx": ("sentence-transformers==5.1.2", "optimum-onnx[onnxruntime]==0.1.0", "transformers==4.57.3"),
 }
+APART = {"openvino": (("--no-deps", "optimum-intel==2.2.0"),)}
+"""It asks for torchvision, of which pip takes a build for CUDA that does not fit this torch; it is not needed here."""
 
 
 def _command(backend: str) -> Callable[[Path, int, Path], Sequence[str]]:
@@ -32,7 +30,7 @@ def _command(backend: str) -> Callable[[Path, int, Path], Sequence[str]]:
 
 
 def _peer(name: str, backend: str) -> Peer:
-    steps = ((TORCH,), (TORCH, *PACKAGES[backend], *UVICORN))
+    steps = ((TORCH,), (TORCH, *PACKAGES[backend], *UVICORN), *APART.get(backend, ()))
     note = f"back end {backend}, its defaults; a minimal HTTP server of ours in front, no batching across requests"
     return Peer(name, note, f"st-{backend}", steps, _command(backend))
 
