@@ -274,7 +274,7 @@ def _scaling(result: Result) -> Section:
         ("tenants", "tenants"),
         ("depth", "waiting"),
     ):
-        rows = result.get(key, [])
+        rows = [row for row in result.get(key, []) if "error" not in row]
         if not rows:
             continue
         columns = [name for name in rows[0] if name != key]
@@ -285,7 +285,9 @@ def _scaling(result: Result) -> Section:
         axis = Axis(label, is_log=True)
         plots[f"scaling-{key}.svg"] = line_chart(series, title=f"CPU a request by {label}", x=axis, y=Axis("CPU", "µs"))
     text = "Microseconds of CPU a request in each process, over a device that takes no time.\n"
-    return Section("\n".join([text, *parts]), plots)
+    failed = [row for key in ("items", "models", "tenants", "depth") for row in result.get(key, []) if "error" in row]
+    losses = [f"Scaling: {row['error']}." for row in failed]
+    return Section("\n".join([text, *parts]), plots, losses)
 
 
 def _crowd(make: Callable[[Result], crowd_page.Page]) -> Callable[[Result], Section]:

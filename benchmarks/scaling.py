@@ -90,21 +90,28 @@ def by_items(sizes: list[int], seconds: float, rounds: int) -> Iterator[dict[str
 def by_models(sizes: list[int], seconds: float, rounds: int) -> Iterator[dict[str, Any]]:
     """Models of one worker, all ready, three consumers each; requests go to all of them in turn."""
     for num_models in sizes:
-        start = time.perf_counter()
-        with cluster(num_models) as (url, pids):
-            ready_s = time.perf_counter() - start
-            before = {name: machine.process_cpu_s(pid) for name, pid in pids.items()}
-            time.sleep(5)
-            idle = {f"idle_{name}_percent": round(20 * (machine.process_cpu_s(pid) - before[name]), 2)
-                    for name, pid in pids.items()}  # fmt: skip
-            given = load(url, seconds)
-            models = [f"m{number % num_models}" for number in range(len(given.requests))]
-            yield {
-                "models": num_models,
-                **cost(load(url, seconds, models=models), pids, rounds),
-                **idle,
-                "ready_s": round(ready_s, 1),
-            }
+        try:
+            yield _with_models(num_models, seconds, rounds)
+        except RuntimeError as error:  # told in the row, so that a size that does not come up costs no other line
+            yield {"models": num_models, "error": str(error)}
+
+
+def _with_models(num_models: int, seconds: float, rounds: int) -> dict[str, Any]:
+    start = time.perf_counter()
+    with cluster(num_models) as (url, pids):
+        ready_s = time.perf_counter() - start
+        before = {name: machine.process_cpu_s(pid) for name, pid in pids.items()}
+        time.sleep(5)
+        idle = {f"idle_{name}_percent": round(20 * (machine.process_cpu_s(pid) - before[name]), 2)
+                for name, pid in pids.items()}  # fmt: skip
+        given = load(url, seconds)
+        models = [f"m{number % num_models}" for number in range(len(given.requests))]
+        return {
+            "models": num_models,
+            **cost(load(url, seconds, models=models), pids, rounds),
+            **idle,
+            "ready_s": round(ready_s, 1),
+        }
 
 
 def by_tenants(sizes: list[int], seconds: float, rounds: int) -> Iterator[dict[str, Any]]:

@@ -36,6 +36,7 @@ from shoal.bench.measure import Generator, generator, interleave
 from shoal.bench.plan import Arrivals, Load, Measured
 from shoal.bench.summary import row, shown
 from shoal.bench.texts import Mix, runs_of_words
+from shoal.errors import ShoalError
 
 PEERS: tuple[Peer, ...] = (
     *shoal_itself.PEERS, *sentence_transformers.PEERS, *infinity.PEERS, *fastembed.PEERS, *embed_anything.PEERS,
@@ -68,7 +69,8 @@ def measure(
         sent = requests(mix, items)
         loads = [Load(one.target, arrivals, sent, options.seconds, timeout_s=60.0, seed=3) for one in running]
         for load in loads:
-            embed_all(load.target, sent[0], items, 1)  # warms up the kernels of these lengths
+            with contextlib.suppress(ShoalError):  # warms up the kernels of these lengths; failures show below
+                embed_all(load.target, sent[0], items, 1)
         measured = interleave(senders, loads, options.rounds, lambda: None)
         results[name] = {peer: {**row(rounds), "mix": mix, "items": items, "load": arrivals.text}
                          for peer, rounds in measured.items()}  # fmt: skip
@@ -84,10 +86,17 @@ def measure(
     return results
 
 
-def fidelity(running: Sequence[Running]) -> dict[str, dict[str, float]]:
-    """Cosines to the reference's vectors through HTTP."""
+def fidelity(running: list[Running], absent: dict[str, str]) -> dict[str, dict[str, float]]:
+    """Cosines to the reference's vectors through HTTP. A peer that does not answer is left out from here on."""
     texts = [text for mix in MIXES for text in texts_of(mix, 11, FIDELITY_TEXTS)]
-    vectors = {one.peer.name: embed_all(one.target, texts, 16, 1).vectors for one in running}
+    vectors = {}
+    for one in list(running):
+        try:
+            vectors[one.peer.name] = embed_all(one.target, texts, 8, 1).vectors
+        except ShoalError as error:
+            absent[one.peer.name] = str(error)
+            running.remove(one)
+            print(f"{one.peer.name} is left out: {error}", file=sys.stderr, flush=True)
     if REFERENCE not in vectors:
         return {}
     unit = {name: rows / np.linalg.norm(rows, axis=1, keepdims=True) for name, rows in vectors.items()}
@@ -159,7 +168,7 @@ def main() -> None:
     )
     absent = dict(vllm.ABSENT)
     with contextlib.ExitStack() as stack, generator(1) as senders:
-        running = []
+        running: list[Running] = []
         for peer in chosen:
             try:
                 running.append(stack.enter_context(started(peer, options.environments)))
@@ -171,12 +180,12 @@ def main() -> None:
             "model": running[0].peer.model,
             "rounds": options.rounds,
             "stretch_s": options.seconds,
+            "fidelity": fidelity(running, absent),
             "peers": {one.peer.name: {"note": one.peer.note, "ready_s": round(one.ready_s, 1),
                                       "packages": [step for steps in one.peer.steps for step in steps]}
                       for one in running},
             "absent": absent,
             "idle_cpu_share": idle_shares(running),
-            "fidelity": fidelity(running),
             "loads": measure(running, senders, options),
         }  # fmt: skip
     result["library_texts_per_s"] = library(options.environments, options.rounds) if not options.only else {}
