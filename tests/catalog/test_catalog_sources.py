@@ -143,6 +143,16 @@ def test_download_takes_the_needed_files_only_and_then_none(
             assert (answer["error"], unknown.partition("@")[0] in answer["message"]) == ("UnknownModel", True)
 
 
+def test_weights_that_torch_saved_are_fetched_where_there_are_no_others(
+    ask: Callable[..., dict[str, Any]], tiny_m3: Path
+) -> None:
+    """bge-m3's form: encoder and heads lie on the hub in no other file."""
+    with serve_hub(TINY, tiny_m3) as hub:
+        assert ask(TINY, HF_ENDPOINT=hub.url).get("error") is None
+        assert {"pytorch_model.bin", "colbert_linear.pt", "sparse_linear.pt"} <= hub.files_fetched
+        assert ask(TINY, HF_ENDPOINT=hub.url)["sent"] == []
+
+
 def test_the_hub_out_of_reach_is_not_an_unknown_model(ask: Callable[..., dict[str, Any]]) -> None:
     answer = ask(TINY, HF_ENDPOINT="http://127.0.0.1:9")
     assert answer["error"] == "NotReady"
