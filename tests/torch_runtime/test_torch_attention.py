@@ -63,7 +63,7 @@ def test_a_callers_word_on_causality_goes_before_the_modules() -> None:
 
 def test_texts_of_one_length_side_by_side_are_one_stretch() -> None:
     assert segments().stretches == [(0, 2, 9, 9), (18, 1, 7, 7), (25, 3, 4, 4), (37, 1, 1, 1)]
-    assert Segments(torch.tensor([0, 4, 4, 4, 8]), 4).stretches == [(0, 1, 4), (4, 1, 4)]
+    assert Segments(torch.tensor([0, 4, 4, 4, 8]), 4).stretches == [(0, 1, 4, 4), (4, 1, 4, 4)]
 
 
 @pytest.mark.parametrize("what", ["softcap", "s_aux", "position_bias"])
