@@ -2,11 +2,11 @@
 
     python -m benchmarks.fairness [--seconds 20] [--rounds 3] [--json benchmarks/results/fairness.json]
 
-A quiet tenant sends requests at random (Poisson) that take a seventh of the device: alone, then beside a flood at three
-times the server's capacity from another tenant's key, then beside the same flood from its own tenant, which is what a
-server without fairness between tenants would do. The device is a fake one of known speed, all else is real. Figures are
-medians over rounds, latency counts from the moment at which a request was meant to be sent; what was refused is left
-out of it and given beside.
+A quiet tenant sends requests at random (Poisson), a seventh of what the server can do: alone, then beside a flood of
+the same requests at three times the capacity from another tenant's key, then beside the same flood from its own tenant,
+which is what a server without fairness between tenants would do. The device is a fake one of known speed, all else is
+real. Figures are medians over rounds, latency counts from the moment at which a request was meant to be sent; what was
+refused is left out of it and given beside.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from shoal.gateway.keys import keyfile
 OBJECTIVE_MS = 50
 """A batch takes at most 0.6 of it. Nobody can be let into a batch that runs, so this is what everybody waits for."""
 
-NUM_TEXTS = {"quiet": 8, "flood": 16}
+NUM_TEXTS = {"quiet": 16, "flood": 16}
 QUIET_SHARE = 1 / 7
 FLOOD_FACTOR = 3.0
 TIMEOUT_S = 10.0
