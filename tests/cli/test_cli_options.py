@@ -44,7 +44,7 @@ def other_value(one: Declaration) -> tuple[Any, str]:
         return '{"a": 1}', '{"a": 1}'
     if one.is_size:
         return "6GiB", "6GiB"
-    value = {int: 17, float: 2.5, str: "words"}[one.kind]
+    value = {int: 17, float: 2.5 if one.maximum > 1 else 0.5, str: "words"}[one.kind]
     return value, str(value)
 
 

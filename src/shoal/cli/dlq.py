@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import datetime
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
@@ -39,7 +38,12 @@ def dlq() -> None:
 @click.option("--json", "is_json", is_flag=True, help="One JSON object a line instead of a table.")
 @settings(queue=QueueSettings)
 def list_(is_json: bool, queue: QueueSettings) -> None:
-    """List the letters of a pool, oldest first."""
+    """List the letters of a pool, oldest first.
+
+    \b
+    shoal dlq list --queue nats://127.0.0.1:4222
+    shoal dlq list --json | jq .code
+    """
     from shoal.launch.dead_letters import read_letters
 
     for number, letter in _with_queue(queue, lambda broker: read_letters(broker, queue.pool)):
@@ -50,7 +54,11 @@ def list_(is_json: bool, queue: QueueSettings) -> None:
 @click.argument("number", type=int)
 @settings(queue=QueueSettings)
 def show(number: int, queue: QueueSettings) -> None:
-    """Show what letter NUMBER tells, without its texts."""
+    """Show what letter NUMBER tells, without its texts.
+
+    \b
+    shoal dlq show 7 --queue nats://127.0.0.1:4222
+    """
     from shoal.launch.dead_letters import find_letter
 
     click.echo(_json(number, _with_queue(queue, lambda broker: find_letter(broker, queue.pool, number)), indent=2))
@@ -65,6 +73,10 @@ def replay(number: int | None, is_all: bool, timeout_s: float, queue: QueueSetti
     """Send letter NUMBER, or all, to the workers again; what is answered is removed.
 
     A worker that gave an input up refuses it at once for ten minutes, or until it is started again.
+
+    \b
+    shoal dlq replay 7 --queue nats://127.0.0.1:4222
+    shoal dlq replay --all
     """
     if (number is None) != is_all:
         raise click.UsageError("Name one letter, or --all.")
@@ -86,7 +98,12 @@ def replay(number: int | None, is_all: bool, timeout_s: float, queue: QueueSetti
 @click.argument("numbers", type=int, nargs=-1)
 @settings(queue=QueueSettings)
 def purge(numbers: tuple[int, ...], queue: QueueSettings) -> None:
-    """Remove letters NUMBERS, or all."""
+    """Remove letters NUMBERS, or all.
+
+    \b
+    shoal dlq purge 7 8 --queue nats://127.0.0.1:4222
+    shoal dlq purge
+    """
 
     async def run(broker: Queue) -> int:
         return sum([await broker.unbury(queue.pool, number) for number in numbers or (None,)])
@@ -110,6 +127,8 @@ async def _replay_one(broker: Queue, pool: str, number: int, letter: DeadLetter,
 def _with_queue(queue: QueueSettings, use: Callable[[Queue], Awaitable[Any]]) -> Any:
     if not queue.queue:
         raise click.UsageError("Name the broker, such as --queue nats://127.0.0.1:4222.")
+
+    import asyncio
 
     async def run() -> Any:
         from shoal.queue import open_queue
