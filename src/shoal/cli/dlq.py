@@ -42,7 +42,7 @@ def list_(is_json: bool, queue: QueueSettings) -> None:
 
     \b
     shoal dlq list --queue nats://127.0.0.1:4222
-    shoal dlq list --json | jq .code
+    shoal dlq list --json | jq .reason
     """
     from shoal.launch.dead_letters import read_letters
 
