@@ -83,7 +83,8 @@ def test_deaths_are_counted_by_model_and_tokens_for_a_while(monkeypatch: pytest.
     now = 0.0
     poison = Poison(lambda: now)
     assert poison.count("m", prepared(1, 2)) == 0
-    assert [poison.add("m", prepared(*ids)) for ids in ((1, 2), (3,), (4,), (3,))] == [1, 1, 1, 2]
+    poison.add("m", [prepared(1, 2), prepared(3)])
+    poison.add("m", [prepared(4), prepared(3), prepared(3)])  # twice in a batch is one death
     assert [poison.count("m", prepared(*ids)) for ids in ((1, 2), (3,), (4,), (5,))] == [0, 2, 1, 0]
     assert poison.count("another", prepared(3)) == 0
     poison.forget("m", prepared(4))
@@ -137,3 +138,14 @@ async def test_work_of_a_caller_who_left_before_it_came_is_dropped_at_the_pull(s
     assert one.worker.sidecar.num_items == 1
     assert await one.queue.depth(LANE) == 0
     left.cancel()
+
+
+async def test_a_kill_from_outside_costs_no_request_that_says_the_same_thing_often(station: Any) -> None:
+    """One death is one, however many equal inputs the batch had."""
+    one = await station(fake={"a_s": 0.3})
+    one.launched.clear()
+    asked = one.ask_soon(["same"] * 6)
+    await one.launched.wait()
+    os.kill(one.worker.host_pid, signal.SIGKILL)
+    np.testing.assert_array_equal(vectors(await asked), expected(*["same"] * 6))
+    np.testing.assert_array_equal(vectors(await one.ask(["same"])), expected("same"))

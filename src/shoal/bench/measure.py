@@ -6,8 +6,11 @@ The generator always runs in processes of its own, so that drawing a progress ba
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 import multiprocessing
+import os
+import signal
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -18,6 +21,7 @@ from shoal.bench.generator import send_load
 from shoal.bench.plan import Arrivals, Load, Measured
 from shoal.bench.targets import Target
 from shoal.errors import NotReady
+from shoal.lifeline import end_with_parent
 
 __all__ = ["Generator", "RateSearch", "Trial", "find_rates", "generator", "interleave", "searches_from_closed_loops"]
 
@@ -53,9 +57,16 @@ class Generator:
 def generator(num_processes: int) -> Iterator[Generator]:
     """Generator processes until the block ends, already started."""
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(num_processes, mp_context=context) as pool:
+    tie = functools.partial(_serve_parent, os.getpid())
+    with ProcessPoolExecutor(num_processes, mp_context=context, initializer=tie) as pool:
         list(pool.map(time.sleep, [0.05] * num_processes))  # one nap each: all of them have to be there for it
         yield Generator(pool, num_processes)
+
+
+def _serve_parent(parent: int) -> None:
+    """End with the parent, however it ends; Ctrl-C is the parent's."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    end_with_parent(parent)
 
 
 def interleave(

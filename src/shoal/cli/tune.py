@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -48,7 +49,7 @@ def _amount(name: str, default: float, help: str) -> Callable[[F], F]:
 
 
 _OPTIONS: tuple[Callable[[Any], Any], ...] = (
-    _amount("--minutes", 10.0, "Budget of trials for each model."),
+    _amount("--minutes", 10.0, "Budget of trials for each model; at least five fits and four final pairs are run."),
     _choice(
         "--objective",
         ("rate", "latency", "cost"),
@@ -88,8 +89,9 @@ def tune(model: str, directory: Path | None, worker: WorkerSettings, **values: A
     shoal tune ./my-model --text my.txt --objective latency --rate 100
     shoal tune ./my-model --knob threads --knob precision=float32,bfloat16 --minutes 3
     """
-    plan = _plan(model, directory or _directory_of(model), worker, **values)
-    with _shown(model, plan.budget_s) as on_entry:
+    directory = directory or _directory_of(model)
+    plan = _plan(model, directory, worker, **values)
+    with _ending_on_interrupt(directory), _shown(model, plan.budget_s) as on_entry:
         from shoal.tuner.tuning import tune as run
 
         tuned = run(plan, on_entry)
@@ -122,7 +124,10 @@ def research(
 
     root = directory or state_directory() / "research"
     plans = [_plan(model, root / _slug(model), worker, models=models_settings, **values) for model in models]
-    with _shown(f"{len(models)} models", min(hours * 3600, sum(plan.budget_s for plan in plans))) as on_entry:
+    with (
+        _ending_on_interrupt(root),
+        _shown(f"{len(models)} models", min(hours * 3600, sum(plan.budget_s for plan in plans))) as on_entry,
+    ):
         results = run(plans, hours * 3600, on_entry)
     for result in results:
         if result.tuned is not None:
@@ -194,6 +199,23 @@ def _proposer(name: str, tuner: TunerSettings) -> Proposer:
             raise InvalidRequest("A language model proposes: give --proposer-url and --proposer-model.")
         return LLM(tuner.proposer_url, tuner.proposer_model, tuner.proposer_key)
     return Sweep()
+
+
+@contextlib.contextmanager
+def _ending_on_interrupt(directory: Path) -> Iterator[None]:
+    """Ctrl-C ends at once and says how to go on: every finished trial is on the disk, and servers end with us."""
+    shows_cursor = "\x1b[?25h" if sys.stderr.isatty() else ""
+    word = f"\n{shows_cursor}Stopped. The same command goes on where it was; the ledger is in {directory}.\n".encode()
+
+    def end(number: int, frame: object) -> None:
+        os.write(2, word)
+        os._exit(130)
+
+    previous = signal.signal(signal.SIGINT, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, previous)
 
 
 def _directory_of(model: str) -> Path:

@@ -108,7 +108,8 @@ async def _serve_with_children(
     started = time.perf_counter()
     async with contextlib.AsyncExitStack() as stack:
         if not queue_settings.queue:
-            token = secrets.token_urlsafe(32)  # other users of this machine reach its port, too
+            # Other users of this machine reach its port, too.
+            token = queue_settings.queue_token or secrets.token_urlsafe(32)
             broker = await stack.enter_async_context(kept_running(Broker(port=0, token=token)))
             queue_settings = dataclasses.replace(queue_settings, queue=broker.url, queue_token=token)
         if not worker_settings.threads:

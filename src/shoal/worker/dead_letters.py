@@ -11,7 +11,7 @@ import hashlib
 import logging
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Literal
 
 import msgspec
@@ -22,7 +22,7 @@ from shoal.queue.base import Lease, Queue
 from shoal.types import DeadLetter, encode
 from shoal.worker.measures import Measures
 from shoal.worker.replies import Replies
-from shoal.worker.work import Work, WorkItem
+from shoal.worker.work import Batch, Work, WorkItem
 
 __all__ = ["DeadLetters", "Poison"]
 
@@ -50,14 +50,16 @@ class Poison:
         self._clock = clock
         self._deaths: OrderedDict[bytes, tuple[int, float]] = OrderedDict()
 
-    def add(self, model_id: str, prepared: Prepared) -> int:
-        """The host died over it, once more; returns how often in all. Of too many inputs the oldest is forgotten."""
-        digest = _digest(model_id, prepared)
-        number = self._deaths.pop(digest, (0, 0.0))[0] + 1
-        self._deaths[digest] = (number, self._clock() + REMEMBERED_S)
-        if len(self._deaths) > MAX_REMEMBERED:
-            self._deaths.popitem(last=False)
-        return number
+    def add(self, model_id: str, batch: Iterable[Prepared]) -> None:
+        """The host died over a batch: once over each input, however often the batch held it.
+
+        Of too many inputs the oldest are forgotten.
+        """
+        for digest in {_digest(model_id, prepared): None for prepared in batch}:
+            number = self._deaths.pop(digest, (0, 0.0))[0] + 1
+            self._deaths[digest] = (number, self._clock() + REMEMBERED_S)
+            if len(self._deaths) > MAX_REMEMBERED:
+                self._deaths.popitem(last=False)
 
     def count(self, model_id: str, prepared: Prepared) -> int:
         """How often the host died over it; costs nothing as long as it did over none."""
@@ -97,14 +99,15 @@ class DeadLetters:
         """How often the host died over this input of late."""
         return self._poison.count(model_id, prepared)
 
-    def crashed(self, item: WorkItem) -> None:
-        """The host died while it had this item. Once too often, and its chunk is given up."""
-        item.num_crashes = self._poison.add(item.work.model.id, item.prepared)
-        if item.num_crashes < MAX_CRASHES:
-            return
-        param = f"input[{item.work.place_of(item.index)}]"
-        error = InternalError(f"the runtime died on {param} again and again; it is given up", param=param)
-        self._give_up(item.work, error, "crashed")
+    def crashed(self, batch: Batch) -> None:
+        """The host died while it ran this batch. Once too often, and the chunk of an item is given up."""
+        self._poison.add(batch.model.id, [item.prepared for item in batch.items])
+        for item in batch.items:
+            item.num_crashes = self.num_crashes(batch.model.id, item.prepared)
+            if item.num_crashes >= MAX_CRASHES:
+                param = f"input[{item.work.place_of(item.index)}]"
+                error = InternalError(f"the runtime died on {param} again and again; it is given up", param=param)
+                self._give_up(item.work, error, "crashed")
 
     def acquit(self, item: WorkItem) -> None:
         """A suspect ran well."""

@@ -268,8 +268,8 @@ class Sidecar:
         """Take back what was on its way. Only the batch that ran is suspect: its items run alone from now on."""
         self._is_paused = True
         lost = self._flight.clear(self._loop.time())
-        for item in lost[0].items if lost else []:
-            self._dead_letters.crashed(item)
+        if lost:
+            self._dead_letters.crashed(lost[0])
         for batch in lost:
             for item in batch.items:
                 batch.model.waiting.add(item, item.start)

@@ -28,6 +28,7 @@ __all__ = [
     "TruncationSide",
     "overflow_of",
     "required",
+    "truncate_of",
 ]
 
 T = TypeVar("T")
@@ -109,6 +110,22 @@ Dimensions = Annotated[
         extra_json_schema=_AT_LEAST_1,
     ),
 ]
+
+
+WholeOrCut = Annotated[
+    Literal["error", "truncate"] | None,
+    Meta(description="What becomes of a text that is too long: error is truncate: false, truncate is truncate: true."),
+]
+
+
+def truncate_of(truncate: bool | None, overflow: Literal["error", "truncate"] | None) -> bool | None:
+    """As `overflow_of`, where a text is not embedded in windows.
+
+    Raises:
+        InvalidRequest: the two words say different things.
+    """
+    said = overflow_of(truncate, overflow)
+    return None if said is None else said == "truncate"
 
 
 def overflow_of(truncate: bool | None, overflow: types.Overflow | None = None) -> types.Overflow | None:

@@ -10,7 +10,7 @@ from msgspec import Meta
 from shoal.gateway.ask import Answer, Ask
 from shoal.gateway.envelope import Envelope
 from shoal.gateway.formats import Format
-from shoal.gateway.surfaces.fields import Input, InputTokenizer, TopK, Truncate, TruncationSide
+from shoal.gateway.surfaces.fields import Input, InputTokenizer, TopK, Truncate, TruncationSide, WholeOrCut, truncate_of
 from shoal.gateway.surfaces.native import NativeSurface, NativeUsage, array_of, closing, encoders
 from shoal.types import ClassifyOptions, Render
 
@@ -27,6 +27,7 @@ class NativeClassifyRequest(msgspec.Struct):
     raw_scores: Annotated[bool | None, Meta(description="The model's logits instead of probabilities.")] = None
     top_k: TopK = None
     truncate: Truncate = None
+    overflow: WholeOrCut = None
     truncation_side: TruncationSide = None
     labels: Annotated[
         list[str] | None, Meta(description="Labels of your own, judged by an NLI model as hypotheses about each text.")
@@ -73,7 +74,7 @@ class NativeClassify(NativeSurface):
         options = ClassifyOptions(
             raw_scores=bool(request.raw_scores),
             top_k=request.top_k,
-            truncate=request.truncate,
+            truncate=truncate_of(request.truncate, request.overflow),
             labels=tuple(request.labels or ()),
             hypothesis_template=request.hypothesis_template or _DEFAULTS.hypothesis_template,
             multi_label=bool(request.multi_label),

@@ -10,7 +10,7 @@ from msgspec import Meta
 from shoal.gateway.ask import Answer, Ask
 from shoal.gateway.envelope import Envelope
 from shoal.gateway.formats import Format
-from shoal.gateway.surfaces.fields import Documents, TopN, Truncate, TruncationSide, required
+from shoal.gateway.surfaces.fields import Documents, TopN, Truncate, TruncationSide, WholeOrCut, required, truncate_of
 from shoal.gateway.surfaces.native import NativeSurface, NativeUsage, closing, encoders
 from shoal.gateway.surfaces.ranking import as_object, check_top_n, rows
 from shoal.types import Render, RerankOptions
@@ -30,6 +30,7 @@ class NativeRerankRequest(msgspec.Struct):
         bool | None, Meta(description="The model's logits instead of what it declares to make of them.")
     ] = None
     truncate: Truncate = None
+    overflow: WholeOrCut = None
     truncation_side: TruncationSide = None
     instruction: Annotated[
         str | None,
@@ -88,7 +89,11 @@ class NativeRerank(NativeSurface):
             input=request.documents,
             input_format=body_format,
             options=RerankOptions(
-                query, bool(request.raw_scores), request.truncate, request.truncation_side, request.instruction
+                query,
+                bool(request.raw_scores),
+                truncate_of(request.truncate, request.overflow),
+                request.truncation_side,
+                request.instruction,
             ),
             renders=(Render("raw"),),
             are_documents=True,

@@ -10,7 +10,17 @@ from msgspec import Meta
 from shoal.gateway.ask import Answer, Ask
 from shoal.gateway.envelope import Envelope
 from shoal.gateway.formats import Format
-from shoal.gateway.surfaces.fields import ModelName, Prompt, PromptName, Texts, Truncate, TruncationSide, required
+from shoal.gateway.surfaces.fields import (
+    ModelName,
+    Prompt,
+    PromptName,
+    Texts,
+    Truncate,
+    TruncationSide,
+    WholeOrCut,
+    required,
+    truncate_of,
+)
 from shoal.gateway.surfaces.native import NativeSurface, NativeUsage, closing, encoders
 from shoal.gateway.surfaces.ranking import scores_of
 from shoal.types import Render, SimilarityOptions
@@ -25,6 +35,7 @@ class NativeSimilarityRequest(msgspec.Struct):
     source: Annotated[str | None, Meta(description="What the texts are compared to; embedded as they are.")] = None
     model: ModelName = None
     truncate: Truncate = None
+    overflow: WholeOrCut = None
     truncation_side: TruncationSide = None
     prompt_name: PromptName = None
     prompt: Prompt = None
@@ -62,7 +73,7 @@ class NativeSimilarity(NativeSurface):
             input_format=body_format,
             options=SimilarityOptions(
                 source=required(request.source, "source"),
-                truncate=request.truncate,
+                truncate=truncate_of(request.truncate, request.overflow),
                 truncation_side=request.truncation_side,
                 prompt_name=request.prompt_name,
                 prompt=request.prompt,
