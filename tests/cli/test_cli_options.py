@@ -160,4 +160,4 @@ def test_a_wrong_value_is_wrong_usage(
 
 def test_the_runtimes_to_choose_from_are_those_there_are():
     (runtime,) = [one for one in declarations(settings.WorkerSettings) if one.name == "runtime"]
-    assert set(runtime.choices) == set(RUNTIMES)
+    assert set(runtime.choices) == {"auto", *RUNTIMES}

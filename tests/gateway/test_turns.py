@@ -166,4 +166,4 @@ def test_ahead_is_about_what_goes_before(requests: list[Request], costs: list[in
     before = sum(request.costs[index] for request, index in going[:last] if request is not mine)
     slack = (len(requests) + 1) * (2 * TURN_TOKENS + MOST_TOKENS)
     assert before <= (expected + tokens) * (1 + 2 / AGEING) + slack
-    assert before >= expected - slack
+    assert before >= min(expected, AGEING * tokens) - slack  # who waits long enough goes before higher lanes

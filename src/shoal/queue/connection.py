@@ -171,9 +171,10 @@ class Connection:
         try:
             if was_up and self._client.is_connected:
                 await self._client.flush(timeout=2)
-        except (nats_errors.Error, TimeoutError, OSError) as error:
-            _log.debug("Flushing at close: %s", error)
-        await self._client.close()
+            await self._client.close()
+        except (nats_errors.Error, TimeoutError, OSError, RuntimeError) as error:
+            # The broker is gone with what was to be flushed; uvloop calls writing to its closed socket a RuntimeError.
+            _log.debug("Closing: %s", error)
         if self._tasks:
             await asyncio.wait(self._tasks)
 
