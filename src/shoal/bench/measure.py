@@ -13,7 +13,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor, wait
 
 import msgspec
 
@@ -50,6 +50,9 @@ class Generator:
                 seed=load.seed * self._num_processes + number,
             )
             parts.append(self._pool.submit(send_load, shared, starts_at))
+        # A signal that another thread was given wakes nobody who waits without end: Ctrl-C is looked for now and then.
+        while wait(parts, timeout=0.5).not_done:
+            continue
         return Measured.sum([part.result() for part in parts], is_parallel=True)
 
 
