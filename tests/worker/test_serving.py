@@ -19,7 +19,6 @@ async def test_a_lone_request_runs_at_once(station: Any) -> None:
     np.testing.assert_array_equal(vectors(reply), expected("hello"))
     assert (reply.num_tokens, reply.truncated, reply.outputs[0].dimensions) == ([2], [False], 8)
     assert reply.times.inference_s >= 0.02
-    assert reply.times.batch_s < 0.02
     assert one.worker.sidecar.num_batches == 1
 
 
