@@ -14,7 +14,7 @@ import transformers
 
 from shoal.catalog import resolve
 
-__all__ = ["save_cross_encoder", "save_sparse_encoder"]
+__all__ = ["save_cross_encoder", "save_decoder_embedder", "save_sparse_encoder"]
 
 TOKENIZER = "sentence-transformers/all-MiniLM-L6-v2"
 
@@ -37,6 +37,17 @@ def save_sparse_encoder(directory: Path, config: Any, words_above_zero: float) -
     modules = [Transformer(str(bare), transformer_task="fill-mask"), SpladePooling()]
     SparseEncoder(modules=modules, device="cpu").save_pretrained(str(directory / "sparse-encoder"))
     return directory / "sparse-encoder"
+
+
+def save_decoder_embedder(directory: Path, config: Any) -> Path:
+    """A decoder that embeds by its last token's state; returns its directory."""
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.sentence_transformer.modules import Normalize, Pooling, Transformer
+
+    bare = _save_bare(directory / "bare", transformers.AutoModel, config)
+    modules = [Transformer(str(bare)), Pooling(config.hidden_size, "lasttoken"), Normalize()]
+    SentenceTransformer(modules=modules, device="cpu").save_pretrained(str(directory / "decoder-embedder"))
+    return directory / "decoder-embedder"
 
 
 def _save_bare(directory: Path, auto: Any, config: Any, words_above_zero: float = 0.0) -> Path:

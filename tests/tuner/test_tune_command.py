@@ -20,7 +20,7 @@ from shoal.tuner.ledger import Entry
 from shoal.tuner.proposers import LLM
 from shoal.tuner.space import Space
 
-SLOW = '{"a_s":0.003,"c_s":0.0005}'
+SLOW = '{"a_s":0.003,"c_s":0.0002}'
 
 
 def run(*arguments: str) -> Result:
@@ -45,7 +45,7 @@ def test_tuning_finds_the_faster_device_and_resumes_for_nothing(tmp_path: Path) 
         "--runtime-options",
         SLOW,
         "--knob",
-        "c_s=0.00001",
+        "c_s=0.000004",
         "--mix",
         "medium",
     ]
@@ -61,7 +61,7 @@ def test_tuning_finds_the_faster_device_and_resumes_for_nothing(tmp_path: Path) 
     (verdict,) = [one for one in ledger if one["stage"] == "verdict"]
     assert verdict["figures"]["ratio"] > 1
     assert profile.settings == (
-        {"c_s": 0.00001} if verdict["status"] == "keep" else {}
+        {"c_s": 0.000004} if verdict["status"] == "keep" else {}
     )  # a busy machine proves nothing
     assert "<svg" in (tmp_path / "toy" / "report.html").read_text()
     before = (tmp_path / "toy" / "ledger.jsonl").read_bytes()

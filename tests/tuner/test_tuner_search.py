@@ -19,7 +19,7 @@ from shoal.tuner.ledger import Entry, Ledger, canonical
 from shoal.tuner.objectives import Raced
 from shoal.tuner.proposers import Optuna, Sweep
 from shoal.tuner.search import Budget, Fit, Outcome, TrialFailed, search
-from shoal.tuner.space import Configuration, Space, name_of, open_space, worker_settings
+from shoal.tuner.space import Configuration, Space, name_of, open_space, parse_configuration, worker_settings
 
 SPACE = Space(
     (
@@ -51,7 +51,7 @@ class Known:
         if configuration.get("precision") == "broken":
             raise TrialFailed("the runtime refuses it")
         if configuration.get("precision") == "int8":
-            raise TrialFailed("p1 cosine to float32 is 0.5, below 0.99", is_unfaithful=True, figures={"p1_cosine": 0.5})
+            raise TrialFailed("p1 cosine to float32 is 0.5, below 0.99", is_of_no_use=True, figures={"p1_cosine": 0.5})
         return Fit(self._noisy(configuration))
 
     def race(self, configurations: Sequence[Configuration], seed: int, effort: float) -> list[Raced]:
@@ -59,9 +59,19 @@ class Known:
         return [Raced(self._noisy(one)) for one in configurations]
 
 
-def run(directory: Path, evaluator: Known, space: Space = SPACE) -> Outcome:
+def run(
+    directory: Path,
+    evaluator: Known,
+    space: Space = SPACE,
+    beside: Sequence[Configuration] = (),
+    told: list[tuple[Entry, bool]] | None = None,
+) -> Outcome:
+    def on_entry(entry: Entry, is_new: bool) -> None:
+        if told is not None:
+            told.append((entry, is_new))
+
     with Ledger(directory / "ledger.jsonl", {"model": "toy"}) as ledger:
-        return search(space, Sweep(), evaluator, ledger, Budget(1e9), lambda entry: None)
+        return search(space, Sweep(), evaluator, ledger, Budget(1e9), on_entry, beside)
 
 
 def entries(directory: Path) -> list[dict[str, object]]:
@@ -84,6 +94,31 @@ def test_gains_add_up(tmp_path: Path) -> None:
 def test_noise_is_never_kept(tmp_path: Path, seed: int) -> None:
     space = Space((Knob("no_op", ("a", "b", "c", "d"), ""), Knob("other", (1, 2), "")))
     assert run(tmp_path, Known(seed, noise=0.08), space).winner == {}
+
+
+def test_the_winner_is_held_against_what_the_user_names(tmp_path: Path) -> None:
+    """It need not be in the space; what does not run is left out; nothing of it is measured twice."""
+    gains = {"threads=1": 1.4, "runtime=slow": 0.5}
+    beside: list[Configuration] = [{"runtime": "slow"}, {"precision": "broken"}, {"threads": 1}]
+    outcome = run(tmp_path, Known(0, gains=gains), beside=beside)
+    assert outcome.winner == {"threads": 1}
+    assert list(outcome.beside) == ["runtime=slow"]
+    assert 2.3 < outcome.beside["runtime=slow"].ratio < 3.4
+    told: list[tuple[Entry, bool]] = []
+    resumed = Known(1, gains=gains)
+    assert run(tmp_path, resumed, beside=beside, told=told).beside == outcome.beside
+    assert (resumed.fits, resumed.races) == ([], [])
+    assert told
+    assert not any(is_new for _, is_new in told)
+
+
+def test_configurations_are_written_as_they_are_shown() -> None:
+    written = "precision=float32 runtime=torch threads=1"
+    assert parse_configuration(written) == {"precision": "float32", "runtime": "torch", "threads": 1}
+    assert name_of(parse_configuration(written)) == written
+    for wrong in ("torch", "runtime=", "=torch"):
+        with pytest.raises(InvalidRequest, match="is not name=value"):
+            parse_configuration(wrong)
 
 
 def test_a_loss_is_not_kept(tmp_path: Path) -> None:

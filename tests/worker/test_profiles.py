@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 from shoal.catalog import profiles
 from shoal.catalog.profiles import Figures, Profile, nearest, profiles_directory, save_profile
 from shoal.settings import WorkerSettings
+from shoal.worker.tokenizers import Tokenizers
 from worker.station import SPEC
 
 FIGURES = Figures(objective="o", unit="1/s", predicted=1.0, verified=1.0, default=1.0)
@@ -23,7 +25,7 @@ def profile(**changes: Any) -> Profile:
         "runtime": "fake",
         "version": "1",
         "device": "fake",
-        "settings": {"c_s": 1e-3, "a_s": 0.0, "latency_objective_ms": 100.0},
+        "settings": {"c_s": 1e-3, "a_s": 0.0, "latency_objective_ms": 100.0, "tokenizer_threads": 3},
         "a_s": 0.0,
         "c_s": 1e-3,
         "figures": FIGURES,
@@ -33,7 +35,7 @@ def profile(**changes: Any) -> Profile:
     return Profile(**(whole | changes))
 
 
-KEY = {"model": SPEC.id, "revision": "", "runtime": "fake", "version": "1", "device": "fake"}
+KEY = {"model": SPEC.id, "revision": "", "runtime": "fake", "version": "1", "device": "fake", "cores": 2}
 
 
 @pytest.fixture(autouse=True)
@@ -58,6 +60,9 @@ def test_the_nearest_is_taken_and_what_differs_is_said() -> None:
     assert found is not None
     assert found.note == "made for device other"
     assert found.settings == {}, "a number format is not taken over to another device"
+    found = nearest([profile(cores=8, settings={"threads": 7, "layout": "padded"})], **KEY)
+    assert found is not None
+    assert (found.note, found.settings) == ("made for cores 8", {"layout": "padded"})
     assert nearest([profile(model="another"), profile(runtime="torch")], **KEY) is None
 
 
@@ -83,6 +88,7 @@ async def test_a_profile_is_applied_and_named(station: Any) -> None:
     state = one.statuses[-1].models[0]
     assert reply.profile == state.profile == "fake:demo@2026-01-01.00000000"
     assert state.c_s == pytest.approx(1e-3, rel=0.3), "the fake device was not given the profile's c_s"
+    assert one.worker.num_tokenizers == 3
 
 
 async def test_what_the_operator_sets_stays(station: Any) -> None:
@@ -90,6 +96,20 @@ async def test_what_the_operator_sets_stays(station: Any) -> None:
     one = await station(SPEC, fake={"c_s": 5e-3})
     await one.ask(["hello"])
     assert one.statuses[-1].models[0].c_s == pytest.approx(5e-3, rel=0.3)
+
+
+def test_threads_that_tokenise_become_more_and_lose_nothing() -> None:
+    threads, gate = Tokenizers(1), threading.Event()
+    first = threads.submit(gate.wait)
+    waiting = threads.submit(int, "1")
+    threads.widen(2)
+    assert [threads.submit(int, "2").result(30), threads.num_threads] == [2, 2]
+    threads.widen(1)
+    assert threads.num_threads == 2
+    gate.set()
+    assert first.result(30)
+    assert waiting.result(30) == 1
+    threads.shutdown()
 
 
 async def test_profiles_can_be_left_alone(station: Any) -> None:

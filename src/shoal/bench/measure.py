@@ -23,7 +23,16 @@ from shoal.bench.targets import Target
 from shoal.errors import NotReady
 from shoal.lifeline import end_with_parent
 
-__all__ = ["Generator", "RateSearch", "Trial", "find_rates", "generator", "interleave", "searches_from_closed_loops"]
+__all__ = [
+    "Generator",
+    "RateSearch",
+    "Trial",
+    "find_rates",
+    "generator",
+    "interleave",
+    "searches_from_closed_loops",
+    "try_rate",
+]
 
 START_S = 0.05
 """From handing a load to the processes to its first arrival."""
@@ -174,7 +183,7 @@ def find_rates(
             name = load.target.name
             rate = searches[name].next_rate
             if rate is not None:
-                trial = _try(generator, load, rate, limit_s, percent)
+                trial = try_rate(generator, load, rate, limit_s, percent)
                 trials[name].append(trial)
                 on_trial(load.target, trial)
                 searches[name].tell(is_good=trial.is_good)
@@ -197,7 +206,8 @@ def searches_from_closed_loops(generator: Generator, loads: Sequence[Load], conc
     return searches
 
 
-def _try(generator: Generator, load: Load, rate: float, limit_s: float, percent: float) -> Trial:
+def try_rate(generator: Generator, load: Load, rate: float, limit_s: float, percent: float) -> Trial:
+    """One load at a Poisson rate, drawn from the load's seed and the rate: whether it holds the limit."""
     load = msgspec.structs.replace(
         load,
         arrivals=Arrivals("poisson", rate=rate),

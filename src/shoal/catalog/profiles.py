@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import os
 from collections.abc import Iterable
 from importlib.resources import files
 from pathlib import Path
@@ -17,7 +18,16 @@ import msgspec
 
 from shoal.settings import state_directory
 
-__all__ = ["Figures", "Match", "Profile", "find_profile", "nearest", "profiles_directory", "save_profile"]
+__all__ = [
+    "Figures",
+    "Match",
+    "Profile",
+    "find_profile",
+    "nearest",
+    "profiles_directory",
+    "save_profile",
+    "usable_cores",
+]
 
 logger = logging.getLogger(__name__)
 
@@ -53,6 +63,7 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         model, revision: what it is for; revision "" where the model has none.
         runtime, version: the runtime and its library's version.
         device: as the runtime names it.
+        cores: that the process may use; 0 where nobody noted it.
         settings: worker settings, and options of the runtime, that differ from the default; {} says that nothing
             better than the default was found.
         a_s, c_s: cost of a batch, S = a + c * tokens, with these settings.
@@ -72,6 +83,7 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     date: str
     ledger: str
     revision: str = ""
+    cores: int = 0
 
     @property
     def name(self) -> str:
@@ -87,13 +99,15 @@ class Match(msgspec.Struct, frozen=True):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What to apply: a number format proved on another device is not taken over."""
-        is_other_device = "device" in self.note
-        return {key: value for key, value in self.profile.settings.items() if key != "precision" or not is_other_device}
+        """What to apply: no number format that was proved on another device, no threads for other cores."""
+        left_out = {"precision"} if "device" in self.note else set()
+        if "cores" in self.note:
+            left_out |= {"threads", "streams", "tokenizer_threads"}
+        return {key: value for key, value in self.profile.settings.items() if key not in left_out}
 
 
 def nearest(
-    profiles: Iterable[Profile], *, model: str, revision: str, runtime: str, version: str, device: str
+    profiles: Iterable[Profile], *, model: str, revision: str, runtime: str, version: str, device: str, cores: int
 ) -> Match | None:
     """The profile to use: of this model and runtime, with most of the rest the same; of equals the first."""
     best: tuple[int, Match] | None = None
@@ -104,19 +118,23 @@ def nearest(
             f"{name} {theirs or 'unknown'}"
             for name, theirs, ours in (
                 ("device", profile.device, device),
+                ("cores", profile.cores or cores, cores),
                 ("revision", profile.revision, revision),
                 ("version", profile.version, version),
             )
             if theirs != ours
         ]
-        distance = sum({"device": 4, "revision": 2, "version": 1}[text.partition(" ")[0]] for text in differing)
+        distance = sum(_DISTANCES[text.partition(" ")[0]] for text in differing)
         if best is None or distance < best[0]:
             note = f"made for {', '.join(differing)}" if differing else ""
             best = distance, Match(profile, note)
     return best[1] if best else None
 
 
-def find_profile(*, model: str, revision: str, runtime: str, version: str, device: str) -> Match | None:
+_DISTANCES = {"device": 8, "cores": 4, "revision": 2, "version": 1}
+
+
+def find_profile(*, model: str, revision: str, runtime: str, version: str, device: str, cores: int) -> Match | None:
     """The nearest of the user's own profiles and those of the package."""
     return nearest(
         (*_read_directory(profiles_directory()), *_shipped()),
@@ -125,7 +143,13 @@ def find_profile(*, model: str, revision: str, runtime: str, version: str, devic
         runtime=runtime,
         version=version,
         device=device,
+        cores=cores,
     )
+
+
+def usable_cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def profiles_directory() -> Path:
@@ -136,7 +160,8 @@ def profiles_directory() -> Path:
 def save_profile(profile: Profile, directory: Path) -> Path:
     """Write a profile, in place of one with the same key; returns its file."""
     directory.mkdir(parents=True, exist_ok=True)
-    key = "--".join((profile.model.rpartition("/")[2], profile.runtime, profile.device))
+    cores = f"{profile.cores} cores" if profile.cores else ""
+    key = "--".join(filter(None, (profile.model.rpartition("/")[2], profile.runtime, profile.device, cores)))
     path = directory / ("".join(c if c.isalnum() or c in "-._" else "-" for c in key) + ".json")
     path.write_bytes(msgspec.json.format(msgspec.json.encode(profile), indent=2) + b"\n")
     return path

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from shoal.cli.options import Command, settings
+from shoal.cli.tuning_lines import lines_of, resuming_lines
 from shoal.errors import InvalidRequest
 from shoal.settings import ModelSettings, TunerSettings, WorkerSettings, state_directory
 
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from shoal.tuner.ledger import Entry
     from shoal.tuner.objectives import Objective
     from shoal.tuner.proposers import Proposer
+    from shoal.tuner.search import Progress
+    from shoal.tuner.trials import Task
     from shoal.tuner.tuning import Plan, Tuned
 
 __all__ = ["research", "tune"]
@@ -58,7 +61,7 @@ _OPTIONS: tuple[Callable[[Any], Any], ...] = (
     _amount("--p99-ms", 50.0, "Limit of the objective rate."),
     _amount("--rate", 50.0, "Requests a second of the objective latency."),
     _amount("--price-per-hour", 1.0, "What the machine costs, for the objective cost."),
-    _amount("--seconds", 3.0, "Length of the shortest load; longer ones tell more and cost more."),
+    _amount("--seconds", 2.0, "Length of the shortest load; longer ones tell more and cost more."),
     click.option("--text", "text_file", type=_FILE, help="Your own texts, one a line or .jsonl; else those of --mix."),
     _choice("--mix", ("short", "medium", "mixed"), "Lengths of the built-in texts."),
     click.option(
@@ -66,6 +69,26 @@ _OPTIONS: tuple[Callable[[Any], Any], ...] = (
         "knobs",
         multiple=True,
         help="Turn only these: a name, or name=value,value. Give it again for more.",
+    ),
+    click.option(
+        "--beside",
+        multiple=True,
+        metavar="'NAME=VALUE ...'",
+        help="Hold the winner against this configuration in the end, such as 'runtime=torch'. Give it again for more.",
+    ),
+    click.option("--documents", type=_FILE, help="A task of your own: a collection, one a line or .jsonl,"),
+    click.option("--queries", type=_FILE, help="its queries,"),
+    click.option(
+        "--qrels",
+        type=_FILE,
+        help="and what is relevant (query-id, corpus-id, score, with a header): nDCG@10 may fall by 1 % at most.",
+    ),
+    click.option(
+        "--most-documents",
+        type=click.IntRange(min=20),
+        default=200,
+        show_default=True,
+        help="So many of --documents are embedded by each trial of another number format.",
     ),
     _choice("--proposer", ("sweep", "optuna", "llm"), "Who says what to try next; only measurements accept."),
     click.option("--directory", type=_DIRECTORY, help="Ledger, logs and report; a ledger there is continued."),
@@ -151,15 +174,20 @@ def _plan(
     text_file: Path | None,
     mix: str,
     knobs: tuple[str, ...],
+    beside: tuple[str, ...],
+    documents: Path | None,
+    queries: Path | None,
+    qrels: Path | None,
+    most_documents: int,
     proposer: str,
     profiles: Path | None,
     models: ModelSettings,
     tuner: TunerSettings,
 ) -> Plan:
     from shoal.bench.texts import MIXES, read_texts, runs_of_words
-    from shoal.catalog.profiles import profiles_directory
+    from shoal.catalog.profiles import profiles_directory, usable_cores
     from shoal.runtimes.survey import choose_runtime
-    from shoal.tuner.space import open_space
+    from shoal.tuner.space import open_space, parse_configuration
     from shoal.tuner.tuning import Plan
 
     worker = dataclasses.replace(worker, runtime=choose_runtime(worker.runtime))
@@ -170,12 +198,27 @@ def _plan(
         profiles or profiles_directory(),
         texts,
         minutes * 60,
-        open_space(worker.runtime, len(os.sched_getaffinity(0)), knobs),
+        open_space(worker.runtime, usable_cores(), knobs),
         _objective(objective, p99_ms, rate, price_per_hour, seconds),
         _proposer(proposer, tuner),
         dataclasses.replace(worker, profile="none"),  # a trial is what it says, whatever was proved before
         models,
+        _task(documents, queries, qrels, most_documents),
+        [parse_configuration(text) for text in beside],
     )
+
+
+def _task(documents: Path | None, queries: Path | None, qrels: Path | None, most_documents: int) -> Task | None:
+    if documents is None and queries is None and qrels is None:
+        return None
+    if documents is None or queries is None or qrels is None:
+        raise click.UsageError("--documents, --queries and --qrels go together.")
+    from shoal.bench.neighbours import read_collection
+    from shoal.bench.texts import read_named
+    from shoal.tuner.task import Retrieval, shortened
+
+    collection = read_collection(read_named(documents), read_named(queries), qrels)
+    return Retrieval(shortened(collection, most_documents))
 
 
 def _objective(name: str, p99_ms: float, rate: float, price_per_hour: float, seconds: float) -> Objective:
@@ -227,10 +270,11 @@ def _slug(model: str) -> str:
 
 
 @contextlib.contextmanager
-def _shown(what: str, budget_s: float) -> Iterator[Callable[[Entry], None]]:
-    """A bar of the budget, and a line for each trial that ends; plain lines where nobody watches."""
+def _shown(what: str, budget_s: float) -> Iterator[Progress]:
+    """A bar of the budget, and lines for each trial that ends; plain lines where nobody watches."""
     from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bar
 
     console = Console(stderr=True, highlight=False)
     columns = (
@@ -239,29 +283,28 @@ def _shown(what: str, budget_s: float) -> Iterator[Callable[[Entry], None]]:
         TextColumn("{task.percentage:>3.0f} %"),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=console, disable=not sys.stderr.isatty()) as progress:
-        bar = progress.add_task(f"tuning {what}", total=budget_s)
+    known: list[Entry] = []
+    with Bar(*columns, console=console, disable=not sys.stderr.isatty()) as progress:
+        bar = progress.add_task(f"tuning {what}"[:40], total=budget_s)
 
-        def on_entry(entry: Entry) -> None:
+        def tell(lines: list[str]) -> None:
+            for line in lines:
+                console.print(line, markup=False, soft_wrap=True)
+
+        def on_entry(entry: Entry, is_new: bool) -> None:
             progress.update(bar, advance=entry.seconds)
-            console.print(_line(entry), markup=False)
+            if not is_new:
+                known.append(entry)
+                return
+            if known:
+                tell(resuming_lines(known))
+                known.clear()
+            tell(lines_of(entry))
 
         yield on_entry
+        if known:
+            tell(resuming_lines(known))
         progress.update(bar, completed=budget_s)
-
-
-def _line(entry: Entry) -> str:
-    from shoal.tuner.space import name_of
-
-    what = entry.reason or "  ".join(f"{name} {value:,.4g}" for name, value in _telling(entry))
-    name = name_of(entry.configuration) if entry.stage in ("fit", "verdict") else ""
-    return f"{entry.stage.split(' ')[0] if name else entry.stage:<8} {name:<28} {entry.status:<8} {what}"
-
-
-def _telling(entry: Entry) -> list[tuple[str, float]]:
-    if entry.stage != "fit":
-        return list(entry.figures.items())
-    return [(name, entry.figures[name]) for name in ("predicted", "a_ms", "c_us", "p1_cosine") if name in entry.figures]
 
 
 def _print_outcome(tuned: Tuned) -> None:
@@ -276,4 +319,6 @@ def _print_outcome(tuned: Tuned) -> None:
         )
     else:
         click.echo(f"  nothing beat the default beyond doubt; it gives {figures.default:,.4g} {figures.unit}")
+    for name, verdict in tuned.outcome.beside.items():
+        click.echo(f"  {verdict.ratio:.2f} times ({verdict.low:.2f} to {verdict.high:.2f}) of {name}")
     click.echo(f"  profile {tuned.profile_file}\n  report  {tuned.report_file}")

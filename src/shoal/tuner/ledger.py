@@ -17,7 +17,7 @@ import msgspec
 
 from shoal.errors import InvalidRequest
 
-__all__ = ["Entry", "Ledger", "Status"]
+__all__ = ["Entry", "Ledger", "Status", "digest_of", "read_entries"]
 
 Status = Literal["measured", "discard", "keep", "crash"]
 """measured: figures, no verdict yet. discard, keep: the verdict on a configuration. crash: it did not run."""
@@ -108,8 +108,8 @@ class Ledger:
 
     @property
     def digest(self) -> str:
-        """SHA-256 of the file, in hexadecimal: names this very ledger in a profile."""
-        return hashlib.sha256(self.path.read_bytes()).hexdigest()
+        """See `digest_of`."""
+        return digest_of(self.path)
 
     def _append(self, line: msgspec.Struct) -> None:
         self._file.write(msgspec.json.encode(line) + b"\n")
@@ -138,6 +138,16 @@ class Ledger:
                 f"{self.path} is about something else: {', '.join(differing)} differ.",
                 hint="Give another --directory, or remove the old one.",
             )
+
+
+def read_entries(path: Path) -> list[Entry]:
+    """The entries of a whole ledger."""
+    return [msgspec.json.decode(line, type=Entry) for line in path.read_bytes().splitlines()[1:]]
+
+
+def digest_of(path: Path) -> str:
+    """SHA-256 of a ledger's file, in hexadecimal: names this very ledger in a profile."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def canonical(configuration: dict[str, Any]) -> str:

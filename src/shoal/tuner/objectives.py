@@ -8,17 +8,22 @@ from typing import Protocol
 
 import msgspec
 
-from shoal.bench.measure import Generator, find_rates, interleave, searches_from_closed_loops
+from shoal.bench.measure import Generator, interleave, try_rate
 from shoal.bench.plan import Arrivals, Load, Measured
 from shoal.bench.targets import Target
 from shoal.tuner.prediction import Cost, highest_rate, latency_percentile_s
+from shoal.tuner.staircase import Staircase
 
 __all__ = ["HighestRate", "LeastCost", "LowestLatency", "Objective", "Raced"]
 
-STRETCH_S = 3.0
-"""Shortest load that tells a 99th percentile from noise, at some hundred requests a second."""
+STRETCH_S = 2.0
+"""Shortest load in which a 99th percentile is more than one request, at some hundred requests a second."""
 
 _CLOSED_CONNECTIONS = 16
+_START_SHARE = 0.65
+NUM_LOADS = 10
+"""So many short loads find a rate. A few long ones tell no more, and one that something else disturbs spoils them."""
+
 _COST_CONNECTIONS, _COST_TEXTS = 8, 64
 
 
@@ -73,18 +78,20 @@ class HighestRate(msgspec.Struct, frozen=True):
     def measure(
         self, generator: Generator, targets: Sequence[Target], texts: Sequence[str], seed: int, effort: float
     ) -> list[Raced]:
-        loads = _loads(
-            targets, texts, 1, Arrivals("closed", concurrency=_CLOSED_CONNECTIONS), self.stretch_s * effort, seed
-        )
-        searches = searches_from_closed_loops(generator, loads, _CLOSED_CONNECTIONS)
-        trials = find_rates(generator, loads, searches, self.limit_ms / 1000, 99.0, lambda target, trial: None)
-        return [
-            Raced(
-                max((one.rate for one in trials[target.name] if one.is_good), default=0.0),
-                [_point(one.rate, one.measured) for one in trials[target.name]],
-            )
-            for target in targets
-        ]
+        loads = _loads(targets, texts, 1, Arrivals("closed", concurrency=_CLOSED_CONNECTIONS), self.stretch_s, seed)
+        closed = {load.target.name: generator.measure(load) for load in loads}
+        stairs = {name: Staircase(_START_SHARE * one.requests_per_s) for name, one in closed.items() if one.num_ok}
+        points: dict[str, list[tuple[float, float]]] = {target.name: [] for target in targets}
+        for number in range(round(NUM_LOADS * effort)):
+            for load in loads if number % 2 == 0 else reversed(loads):
+                name = load.target.name
+                if name in stairs:
+                    drawn = msgspec.structs.replace(load, seed=1000 * seed + number)
+                    trial = try_rate(generator, drawn, stairs[name].rate, self.limit_ms / 1000, 99.0)
+                    points[name].append(_point(trial.rate, trial.measured))
+                    stairs[name].tell(is_good=trial.is_good)
+        figures = {name: one.estimate for name, one in stairs.items()}
+        return [Raced(figures.get(target.name, 0.0), points[target.name]) for target in targets]
 
 
 class LowestLatency(msgspec.Struct, frozen=True):

@@ -9,7 +9,7 @@ from shoal.bench.report import Page, Table
 from shoal.tuner.ledger import Entry
 from shoal.tuner.space import name_of
 
-__all__ = ["page_of"]
+__all__ = ["frontier_plot", "page_of", "verified"]
 
 
 def page_of(title: str, entries: Sequence[Entry], facts: Sequence[tuple[str, str]], unit: str) -> Page:
@@ -18,7 +18,7 @@ def page_of(title: str, entries: Sequence[Entry], facts: Sequence[tuple[str, str
     races = [entry for entry in entries if entry.stage.startswith(("rung", "final"))]
     verdicts = [entry for entry in entries if entry.stage == "verdict"]
     tables = [_verdict_table(verdicts), _race_table(fits, races, unit), _fit_table(fits, unit), _lost_table(fits)]
-    plots = [_frontier_plot(races), _prediction_plot(fits, races, unit), _cost_plot(fits), _pair_plot(races, unit)]
+    plots = [frontier_plot(races), _prediction_plot(fits, races, unit), _cost_plot(fits), _pair_plot(races, unit)]
     return Page(
         title, facts, _warnings(verdicts), [table for table in tables if table.rows], [plot for plot in plots if plot]
     )
@@ -86,7 +86,7 @@ def _lost_table(fits: Sequence[Entry]) -> Table:
     return Table("Tried and lost", ("configuration", "outcome", "reason"), rows)
 
 
-def _frontier_plot(races: Sequence[Entry]) -> str:
+def frontier_plot(races: Sequence[Entry]) -> str:
     """p99 by rate: every load of every race."""
     lines: dict[str, list[tuple[float, float]]] = {}
     for race in races:

@@ -8,6 +8,9 @@
    on seeds that nobody has seen, until the interval leaves no doubt. The best of many noisy figures is too good to be
    true; only these pairs count, and no setting rides along with another.
 
+4. `beside N`: the winner in pairs with configurations that the user named, which the space need not hold: what an
+   untuned server of another kind leaves on the table.
+
 Everything finished is in the ledger first, and found there when the search is resumed; the budget is counted in the
 ledger's own seconds, so it survives a restart as well. Knows no server: the evaluator does.
 """
@@ -47,14 +50,14 @@ class TrialFailed(ShoalError):
     """A configuration could not be tried: refused, out of memory, crashed, or wrong.
 
     Attributes:
-        is_unfaithful: whether it ran, and the gate refused its vectors.
+        is_of_no_use: whether it runs, but the gate refused its vectors, or it is the default by another name.
     """
 
     code = "trial_failed"
 
-    def __init__(self, message: str, *, is_unfaithful: bool = False, figures: dict[str, float] | None = None) -> None:
+    def __init__(self, message: str, *, is_of_no_use: bool = False, figures: dict[str, float] | None = None) -> None:
         super().__init__(message)
-        self.is_unfaithful = is_unfaithful
+        self.is_of_no_use = is_of_no_use
         self.figures = figures or {}
 
 
@@ -102,21 +105,37 @@ class Outcome(msgspec.Struct, frozen=True):
         winner: the configuration to use; {} = the default, because nothing was better beyond doubt.
         verdicts: of the finalists by name.
         is_complete: whether the search ran to its end within the budget.
+        beside: how many times better the winner is than configurations that the user named, by name.
     """
 
     winner: Configuration
     verdicts: dict[str, Verdict]
     is_complete: bool
+    beside: dict[str, Verdict] = {}
 
 
-Progress = Callable[[Entry], None]
-"""Called with each entry, new or found, in order."""
+class Progress(Protocol):
+    """Called with each entry, in order."""
+
+    def __call__(self, entry: Entry, is_new: bool) -> None:
+        """`is_new` is whether it was measured now, and not found in the ledger."""
+        ...
 
 
 def search(
-    space: Space, proposer: Proposer, evaluator: Evaluator, ledger: Ledger, budget: Budget, on_entry: Progress
+    space: Space,
+    proposer: Proposer,
+    evaluator: Evaluator,
+    ledger: Ledger,
+    budget: Budget,
+    on_entry: Progress,
+    beside: Sequence[Configuration] = (),
 ) -> Outcome:
     """Find the best configuration of a space.
+
+    Args:
+        beside: what the winner is held against in the end, in pairs as well. They do not compete, and the budget does
+            not end them.
 
     Raises:
         TrialFailed: not even the default runs.
@@ -127,7 +146,9 @@ def search(
         raise TrialFailed(f"The default configuration does not run: {default.reason}.")
     _explore(run, proposer, ledger, budget)
     survivors = _race(run, ledger, budget)
-    return _prove(run, survivors, ledger, budget)
+    outcome = _prove(run, survivors, ledger, budget)
+    compared = {name_of(other): _beside(run, outcome.winner, other) for other in beside if other != outcome.winner}
+    return msgspec.structs.replace(outcome, beside={name: verdict for name, verdict in compared.items() if verdict})
 
 
 class _Search:
@@ -156,18 +177,27 @@ class _Search:
 
         return self._once(stage, about, seed, run).figures
 
-    def conclude(self, configuration: Configuration, verdict: Verdict) -> Entry:
-        status: Status = "keep" if verdict.is_better else "discard"
+    def fit_outside(self, configuration: Configuration) -> Entry:
+        """Fit what the space does not hold."""
+        return self._once("fit", configuration, 0, lambda: self._try(configuration))
+
+    def conclude(self, stage: str, configuration: Configuration, verdict: Verdict, status: Status) -> Entry:
         figures = {"ratio": verdict.ratio, "low": verdict.low, "high": min(verdict.high, 1e9)}
-        entry = Entry("verdict", configuration, status, figures=figures, reason=verdict.text)
-        return self._once("verdict", configuration, 0, lambda: entry)
+        entry = Entry(stage, configuration, status, figures=figures, reason=verdict.text)
+        return self._once(stage, configuration, 0, lambda: entry)
 
     def _fit(self, configuration: Configuration) -> Entry:
         try:
             self.space.check(configuration)
+        except ShoalError as error:
+            return Entry("fit", configuration, "crash", reason=error.message)
+        return self._try(configuration)
+
+    def _try(self, configuration: Configuration) -> Entry:
+        try:
             fit = self._evaluator.fit(configuration)
         except TrialFailed as failure:
-            status: Status = "discard" if failure.is_unfaithful else "crash"
+            status: Status = "discard" if failure.is_of_no_use else "crash"
             return Entry("fit", configuration, status, figures=failure.figures, reason=failure.message)
         except ShoalError as error:
             return Entry("fit", configuration, "crash", reason=error.message)
@@ -176,6 +206,7 @@ class _Search:
 
     def _once(self, stage: str, configuration: Configuration, seed: int, run: Callable[[], Entry]) -> Entry:
         entry = self._ledger.find(stage, configuration, seed)
+        is_new = entry is None
         if entry is None:
             started = time.monotonic()
             entry = run()
@@ -183,7 +214,7 @@ class _Search:
                 entry, seconds=round(time.monotonic() - started, 3), at=round(time.time(), 3)
             )
             self._ledger.write(entry)
-        self._on_entry(entry)
+        self._on_entry(entry, is_new)
         return entry
 
 
@@ -235,7 +266,7 @@ def _prove(run: _Search, survivors: Sequence[Configuration], ledger: Ledger, bud
             if candidate == standing or name_of(candidate) in verdicts:
                 continue
             verdict = _pairs(run, candidate, standing, ledger, budget)
-            run.conclude(candidate, verdict)
+            run.conclude("verdict", candidate, verdict, "keep" if verdict.is_better else "discard")
             verdicts[name_of(candidate)] = verdict
             if verdict.is_better:
                 standing = candidate
@@ -255,12 +286,27 @@ def _by_promise(survivor: Configuration, ledger: Ledger) -> list[str]:
 
 
 def _pairs(run: _Search, candidate: Configuration, standing: Configuration, ledger: Ledger, budget: Budget) -> Verdict:
-    ours: list[float] = []
-    theirs: list[float] = []
+    pairs: list[tuple[float, float]] = []
     stage = f"final {name_of(candidate)}"
-    while len(ours) < MOST_PAIRS and not (len(ours) >= LEAST_PAIRS and budget.is_spent(ledger)):
-        order = [standing, candidate] if len(ours) % 2 == 0 else [candidate, standing]
-        figures = run.race(stage, order, FINAL_SEED + len(ours), RUNG_EFFORTS[0], candidate)
-        theirs.append(figures[name_of(standing)])
-        ours.append(figures[name_of(candidate)])
-    return judge(ours, theirs)
+    while len(pairs) < MOST_PAIRS and not (len(pairs) >= LEAST_PAIRS and budget.is_spent(ledger)):
+        pairs.append(_pair(run, stage, candidate, standing, len(pairs)))
+    return judge(*zip(*pairs, strict=True))
+
+
+def _pair(
+    run: _Search, stage: str, candidate: Configuration, standing: Configuration, number: int
+) -> tuple[float, float]:
+    """Figures of both; who goes first alternates."""
+    order = [standing, candidate] if number % 2 == 0 else [candidate, standing]
+    figures = run.race(stage, order, FINAL_SEED + number, RUNG_EFFORTS[0], candidate)
+    return figures[name_of(candidate)], figures[name_of(standing)]
+
+
+def _beside(run: _Search, winner: Configuration, other: Configuration) -> Verdict | None:
+    if run.fit_outside(other).status != "measured":
+        return None
+    stage = f"beside {name_of(other)}"
+    pairs = [_pair(run, stage, winner, other, number) for number in range(LEAST_PAIRS)]
+    verdict = judge(*zip(*pairs, strict=True))
+    run.conclude("beside", other, verdict, "measured")
+    return verdict

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import socket
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import httpx
 import numpy as np
@@ -25,6 +27,7 @@ __all__ = ["Serving"]
 
 _START_S = 300.0
 _STOP_S = 20.0
+_ANSWER_S = 600.0
 _LOCAL = {"all://127.0.0.1": None}
 
 
@@ -77,26 +80,33 @@ class Serving:
         with httpx.Client(base_url=self.url, mounts=_LOCAL) as http:
             while time.monotonic() < ends_at:
                 if self._process.poll() is not None:
-                    raise TrialFailed(f"it does not start: {self._last_line()}")
-                if (card := _ready_model(http)) is not None:
+                    raise TrialFailed(self._last_line())
+                card = _first_model(http)
+                if card["state"] == "failed":
+                    with contextlib.suppress(subprocess.TimeoutExpired):
+                        self._process.wait(_STOP_S)  # it says why, and ends
+                    raise TrialFailed(self._last_line())
+                if card["state"] == "ready":
                     self.model = card["id"]
                     self.kind = "shoal" if "dense" in card["outputs"] else "shoal-sparse"
                     return card
                 time.sleep(0.05)
         raise TrialFailed(f"it was not ready within {_START_S:g} s")
 
-    def vectors(self, texts: list[str]) -> npt.NDArray[np.float32]:
+    def vectors(
+        self, texts: Sequence[str], input_type: Literal["query", "document"] | None = None
+    ) -> npt.NDArray[np.float32]:
         """float32 [len(texts), dimensions]; of a model that gives only sparse vectors [len(texts), vocabulary].
 
         Raises:
             TrialFailed: it does not answer with vectors.
         """
         try:
-            with Client(self.url) as client:
+            with Client(self.url, timeout_s=_ANSWER_S) as client:
                 model = client.models()[0]
                 if "dense" in model.outputs:
-                    return client.embed(texts).vectors
-                sparse = client.embed(texts, outputs=["sparse"]).sparse
+                    return client.embed(texts, input_type=input_type).vectors
+                sparse = client.embed(texts, outputs=["sparse"], input_type=input_type).sparse
         except ShoalError as error:
             raise TrialFailed(f"it does not embed: {error.message}") from error
         rows = np.zeros((len(texts), model.vocabulary_size), np.float32)
@@ -123,17 +133,16 @@ class Serving:
     def _last_line(self) -> str:
         lines = self._log.read_bytes()[-4000:].decode(errors="replace").strip().splitlines()
         telling = [line for line in lines if "error:" in line.lower()] or lines or ["it printed nothing"]
-        return telling[-1][:500]
+        return telling[-1][:500].removeprefix("error: ")
 
 
-def _ready_model(http: httpx.Client) -> dict[str, Any] | None:
+def _first_model(http: httpx.Client) -> dict[str, Any]:
+    """What the server says of its model; a state of its own while it does not listen yet."""
     try:
-        models = http.get("/v1/models").json()["data"]
+        models: list[dict[str, Any]] = http.get("/v1/models").json()["data"]
     except (httpx.HTTPError, ValueError, KeyError):
-        return None  # it does not listen yet
-    if models and models[0]["state"] == "failed":
-        raise TrialFailed("the model does not load; its log says why")
-    return models[0] if models and models[0]["state"] == "ready" else None
+        models = []
+    return models[0] if models else {"state": "absent"}
 
 
 def _clean(variables: dict[str, str]) -> dict[str, str]:

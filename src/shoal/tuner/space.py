@@ -16,7 +16,7 @@ from shoal.errors import InvalidRequest
 from shoal.runtimes.knobs import Knob, knobs_of
 from shoal.settings import WorkerSettings
 
-__all__ = ["Configuration", "Space", "name_of", "open_space", "worker_settings"]
+__all__ = ["Configuration", "Space", "name_of", "open_space", "parse_configuration", "worker_settings"]
 
 Configuration = dict[str, Any]
 
@@ -78,6 +78,21 @@ def open_space(runtime: str, num_cores: int, only: Sequence[str] = ()) -> Space:
         values = tuple(_value(word) for word in listed.split(",")) if listed else knobs[name].values
         chosen.append(msgspec.structs.replace(knobs[name], values=values))
     return Space(tuple(chosen))
+
+
+def parse_configuration(text: str) -> Configuration:
+    """What people write for a configuration: `runtime=torch threads=1`.
+
+    Raises:
+        InvalidRequest: a word is not name=value.
+    """
+    configuration: Configuration = {}
+    for word in text.split():
+        name, mark, value = word.partition("=")
+        if not (name and mark and value):
+            raise InvalidRequest(f"{word!r} is not name=value, as in: runtime=torch threads=1.", param="beside")
+        configuration[name] = _value(value)
+    return configuration
 
 
 def _value(word: str) -> Any:

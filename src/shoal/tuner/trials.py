@@ -1,14 +1,16 @@
 """The evaluator: real servers, real HTTP, open-loop load. It is frozen while a search runs, and trusts no proposer.
 
-A fit starts a server with the configuration, takes the cost model that it measured itself, puts its vectors to the
-gate, times lists of several sizes over HTTP, and predicts. A race keeps one server alive for each configuration, all
-idle but the one under load, and lets the load take turns.
+A fit starts a server with the configuration, times lists of several sizes over HTTP in turns with the default's, so
+that a machine that is slower for a while is not taken for a slow configuration, puts its vectors to the gate, and
+predicts. A race keeps one server alive for each configuration, all idle but the one under load, and lets the load take
+turns.
 """
 
 from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import statistics
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -43,9 +45,30 @@ _CALIBRATING_S = 2.0
 _CALIBRATING_CONNECTIONS = 32
 
 Matrix = npt.NDArray[np.float32]
+Sample = tuple[int, float]
 
 Task = Callable[[Serving], float]
 """A task's metric, such as nDCG@10, with the vectors of a server; higher is better."""
+
+
+class _Standard(msgspec.Struct, frozen=True):
+    """What every configuration is held against.
+
+    Attributes:
+        precision: number format of the default.
+        samples: tokens and seconds of lists; what the machine takes longer for them later on, it takes longer for all.
+        lengths: tokens of texts.
+        overhead_s: f, see `prediction.overhead_per_request`.
+        vectors: of the probes, in float32.
+        metric: the task's, in float32.
+    """
+
+    precision: str
+    samples: list[Sample]
+    lengths: list[int]
+    overhead_s: float
+    vectors: Matrix
+    metric: float | None
 
 
 class Trials:
@@ -54,7 +77,7 @@ class Trials:
     Args:
         texts: what load is made of; the first 96 are the gate's probes too.
         directory: for the servers' logs.
-        task: what the gate watches besides vectors, where the user has a task.
+        task: what the gate watches besides vectors in other number formats, where the user has a task.
     """
 
     def __init__(
@@ -77,8 +100,7 @@ class Trials:
         self._task = task
         self._alive: dict[str, Serving] = {}
         self._stack = contextlib.ExitStack()
-        self._reference: tuple[Matrix, float | None] | None = None
-        self._overhead_s: float | None = None
+        self._standard: _Standard | None = None
 
     def __enter__(self) -> Self:
         self._directory.mkdir(parents=True, exist_ok=True)
@@ -94,21 +116,24 @@ class Trials:
 
     def fit(self, configuration: Configuration) -> Fit:
         """See `search.Evaluator.fit`."""
-        overhead_s, (reference, reference_metric) = self._calibrated(), self._float32()
-        self._keep_only([])
+        self._keep_only([name_of({})])
+        standard = self._standard = self._standard or self._measure_standard()
+        if "runtime" not in configuration and configuration.get("precision") == standard.precision:
+            raise TrialFailed(f"auto, the default, is {standard.precision} here", is_of_no_use=True)
         with self._serve(configuration) as serving:
             loaded = self._loaded(serving)
-            cost, lengths = self._time_lists(serving)
+            usual, ours = self._time_lists(self._start(name_of({}), {}), serving)
             vectors = serving.vectors(self._probes)
-            metric = None if self._task is None else self._task(serving)
-        pair = None if metric is None or reference_metric is None else (metric, reference_metric)
-        fidelity = compare(vectors, reference, bounds_of(loaded["precision"]), pair)
-        cost = msgspec.structs.replace(cost, f_s=overhead_s, quantum_tokens=loaded["quantum_tokens"])
-        figures = _figures(loaded, cost, fidelity, metric)
+            metrics = self._metrics(serving, loaded["precision"], standard)
+        fidelity = compare(vectors, standard.vectors, bounds_of(loaded["precision"]), metrics)
+        slowdown = _slowdown(usual, standard.samples)
+        cost = fit_cost([(size, seconds / slowdown) for size, seconds in ours], loaded["quantum_tokens"])
+        cost = msgspec.structs.replace(cost, f_s=standard.overhead_s)
+        figures = _figures(loaded, cost, fidelity, metrics) | {"slowdown": round(slowdown, 3)}
         if not fidelity.is_kept:
-            raise TrialFailed(fidelity.problem, is_unfaithful=True, figures=figures)
+            raise TrialFailed(fidelity.problem, is_of_no_use=True, figures=figures)
         facts = {name: str(loaded[name]) for name in ("runtime", "version", "device", "precision")}
-        return Fit(self._objective.predict(cost, lengths), figures, facts)
+        return Fit(self._objective.predict(cost, standard.lengths), figures, facts)
 
     def race(self, configurations: Sequence[Configuration], seed: int, effort: float) -> list[Raced]:
         """See `search.Evaluator.race`."""
@@ -132,43 +157,49 @@ class Trials:
             raced |= {target.name: one for target, one in zip(targets, found, strict=True)}
         return [raced[name] for name in names]
 
-    def _calibrated(self) -> float:
-        """f: see `prediction.overhead_per_request`; from the default configuration, once."""
-        if self._overhead_s is None:
-            with self._serve({}) as serving:
-                self._loaded(serving)
-                cost, lengths = self._time_lists(serving)
-                closed = Arrivals("closed", concurrency=_CALIBRATING_CONNECTIONS)
-                measured = self._measure(serving, closed, 1, _CALIBRATING_S)
-            if not measured.requests_per_s:
-                raise TrialFailed("the default configuration answers nothing")
-            mean = statistics.fmean(lengths)
-            self._overhead_s = overhead_per_request(cost, mean, measured.requests_per_s, _CALIBRATING_CONNECTIONS)
-        return self._overhead_s
-
-    def _float32(self) -> tuple[Matrix, float | None]:
-        """The probes' vectors, and the task's metric, in float32 with everything else as it is by default."""
-        if self._reference is None:
+    def _measure_standard(self) -> _Standard:
+        """From the default configuration; and from one in float32, where the default has another format."""
+        serving = self._start(name_of({}), {})
+        precision = self._loaded(serving)["precision"]
+        lengths = serving.lengths(self._texts[:_MOST_LENGTHS])
+        [samples] = self._time_lists(serving)
+        closed = Arrivals("closed", concurrency=_CALIBRATING_CONNECTIONS)
+        measured = self._measure(serving, closed, 1, _CALIBRATING_S)
+        if not measured.requests_per_s:
+            raise TrialFailed("the default configuration answers nothing")
+        vectors, metric = self._judged(serving)
+        if precision not in ("float32", ""):
             with self._serve({"precision": "float32"}) as serving:
                 self._loaded(serving)
-                metric = None if self._task is None else self._task(serving)
-                self._reference = serving.vectors(self._probes), metric
-        return self._reference
+                vectors, metric = self._judged(serving)
+        cost, mean = fit_cost(samples, 1 << 15), statistics.fmean(lengths)
+        overhead_s = overhead_per_request(cost, mean, measured.requests_per_s, _CALIBRATING_CONNECTIONS)
+        return _Standard(precision, samples, lengths, overhead_s, vectors, metric)
+
+    def _judged(self, serving: Serving) -> tuple[Matrix, float | None]:
+        return serving.vectors(self._probes), None if self._task is None else self._task(serving)
+
+    def _metrics(self, serving: Serving, precision: str, standard: _Standard) -> tuple[float, float] | None:
+        """The task's metric here and in float32; only where the number format differs, as nothing else moves it."""
+        if self._task is None or standard.metric is None or precision in ("float32", ""):
+            return None
+        return self._task(serving), standard.metric
 
     def _loaded(self, serving: Serving) -> dict[str, Any]:
         card = serving.wait_ready()
         loaded: dict[str, Any] = card["loaded"][0]
         return {"precision": "", "quantum_tokens": 1 << 15, "a_s": 0.0, "c_s": 0.0, "version": "", **loaded}
 
-    def _time_lists(self, serving: Serving) -> tuple[Cost, list[int]]:
-        """The cost of a list over HTTP, and the tokens of each text that was sent alone."""
-        samples = []
+    def _time_lists(self, *servings: Serving) -> list[list[Sample]]:
+        """Tokens and seconds of lists of several sizes over HTTP, of each server; they take turns."""
+        samples: list[list[Sample]] = [[] for _ in servings]
         for size in _LIST_SIZES:
-            measured = self._measure(serving, Arrivals("closed", concurrency=1), size, _LIST_S)
-            if not measured.num_ok:
-                raise TrialFailed(f"it answers no list of {size} texts: {', '.join(measured.errors) or 'no reply'}")
-            samples.append((round(measured.num_tokens / measured.num_ok), measured.latency.percentile_s(20.0)))
-        return fit_cost(samples, 1 << 15), serving.lengths(self._texts[:_MOST_LENGTHS])
+            for found, serving in zip(samples, servings, strict=True):
+                measured = self._measure(serving, Arrivals("closed", concurrency=1), size, _LIST_S)
+                if not measured.num_ok:
+                    raise TrialFailed(f"it answers no list of {size} texts: {', '.join(measured.errors) or 'no reply'}")
+                found.append((round(measured.num_tokens / measured.num_ok), measured.latency.percentile_s(20.0)))
+        return samples
 
     def _measure(self, serving: Serving, arrivals: Arrivals, size: int, duration_s: float) -> Measured:
         target = Target("trial", serving.kind, serving.url, serving.model)
@@ -193,7 +224,15 @@ class Trials:
             self._stop(name)
 
 
-def _figures(loaded: dict[str, Any], cost: Cost, fidelity: Fidelity, metric: float | None) -> dict[str, float]:
+def _slowdown(now: Sequence[Sample], then: Sequence[Sample]) -> float:
+    """How much longer the same lists of the default configuration take than at first."""
+    ratios = [ours / theirs for (_, ours), (_, theirs) in zip(now, then, strict=True)]
+    return math.exp(statistics.fmean(map(math.log, ratios)))
+
+
+def _figures(
+    loaded: dict[str, Any], cost: Cost, fidelity: Fidelity, metrics: tuple[float, float] | None
+) -> dict[str, float]:
     figures = {
         "a_ms": loaded["a_s"] * 1e3,
         "c_us": loaded["c_s"] * 1e6,
@@ -204,6 +243,6 @@ def _figures(loaded: dict[str, Any], cost: Cost, fidelity: Fidelity, metric: flo
         "p1_cosine": fidelity.p1_cosine,
         "overlap": fidelity.overlap,
     }
-    if metric is not None:
-        figures["metric"] = metric
+    if metrics is not None:
+        figures |= {"metric": metrics[0], "float32_metric": metrics[1]}
     return {name: float(f"{value:.6g}") for name, value in figures.items()}

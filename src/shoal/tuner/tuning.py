@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import math
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,14 +11,14 @@ import msgspec
 
 from shoal.bench.report import to_html
 from shoal.catalog import resolve
-from shoal.catalog.profiles import Figures, Profile, save_profile
+from shoal.catalog.profiles import Figures, Profile, save_profile, usable_cores
 from shoal.settings import ModelSettings, WorkerSettings
 from shoal.tuner.ledger import Entry, Ledger
 from shoal.tuner.objectives import Objective
 from shoal.tuner.proposers import Proposer
 from shoal.tuner.report import page_of, verified
 from shoal.tuner.search import Budget, Outcome, Progress, search
-from shoal.tuner.space import Space, name_of
+from shoal.tuner.space import Configuration, Space, name_of
 from shoal.tuner.trials import Task, Trials
 
 __all__ = ["Plan", "Tuned", "tune"]
@@ -33,6 +32,8 @@ class Plan(msgspec.Struct, frozen=True):
         profiles: where the profile is written.
         texts: what load is made of.
         budget_s: seconds of trials.
+        task: see `trials.Trials`.
+        beside: see `search.search`.
     """
 
     model: str
@@ -46,6 +47,7 @@ class Plan(msgspec.Struct, frozen=True):
     worker: WorkerSettings
     models: ModelSettings
     task: Task | None = None
+    beside: Sequence[Configuration] = ()
 
 
 class Tuned(msgspec.Struct, frozen=True):
@@ -70,14 +72,15 @@ def tune(plan: Plan, on_entry: Progress) -> Tuned:
         "revision": spec.revision,
         "objective": plan.objective.name,
         "runtime": plan.worker.runtime,
-        "cores": len(os.sched_getaffinity(0)),
+        "cores": usable_cores(),
         "knobs": msgspec.to_builtins(plan.space.knobs),
     }
     with (
         Ledger(plan.directory / "ledger.jsonl", subject) as ledger,
         Trials(plan.model, plan.worker, plan.models, plan.objective, plan.texts, plan.directory, plan.task) as trials,
     ):
-        outcome = search(plan.space, plan.proposer, trials, ledger, Budget(plan.budget_s), on_entry)
+        budget = Budget(plan.budget_s)
+        outcome = search(plan.space, plan.proposer, trials, ledger, budget, on_entry, plan.beside)
         profile = _profile(spec.id, spec.revision, plan.objective, outcome, ledger)
         report = plan.directory / "report.html"
         shown = [("model", spec.id), ("objective", plan.objective.name), *_facts(ledger).items()]
@@ -113,6 +116,7 @@ def _profile(model: str, revision: str, objective: Objective, outcome: Outcome, 
         figures=figures,
         date=datetime.datetime.now(datetime.UTC).date().isoformat(),
         ledger=ledger.digest,
+        cores=usable_cores(),
     )
 
 

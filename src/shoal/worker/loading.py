@@ -16,6 +16,7 @@ from shoal.runtimes.link import HostLink
 from shoal.settings import WorkerSettings
 from shoal.types import EmbedOptions
 from shoal.worker.cost import CostModel, measure
+from shoal.worker.tokenizers import Tokenizers
 from shoal.worker.tuned import Choice, choose, drift, runtime_options
 from shoal.worker.work import Model
 
@@ -34,8 +35,9 @@ class Loading:
         ValueError: `runtime_options` is not a JSON object.
     """
 
-    def __init__(self, link: HostLink, settings: WorkerSettings) -> None:
+    def __init__(self, link: HostLink, settings: WorkerSettings, tokenizers: Tokenizers) -> None:
         self._link = link
+        self._tokenizers = tokenizers
         self._settings = settings
         runtime_options(settings)  # wrong ones are told at the start
         self._choices: dict[str, Choice] = {}
@@ -69,6 +71,7 @@ class Loading:
                 self._costs[spec.id] = await self._measure(spec, adapter, measuring_s)
             cost, max_tokens = self._costs[spec.id]
             choice = self._choices[spec.id]
+            self._tokenizers.widen(choice.tokenizer_threads)
             load_s, max_items = time.monotonic() - started, self._settings.max_batch_items
             model = Model(spec, adapter, facts, cost, choice.objective_s, max_tokens, max_items, load_s)
             model.profile, model.drift = choice.profile, drift(choice, cost)

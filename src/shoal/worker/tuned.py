@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from shoal.catalog.profiles import Match, find_profile
+from shoal.catalog.profiles import Match, find_profile, usable_cores
 from shoal.catalog.spec import ModelSpec
 from shoal.runtimes.base import Footprint, RuntimeOptions
 from shoal.settings import WorkerSettings
@@ -29,11 +29,13 @@ class Choice(msgspec.Struct, frozen=True):
     Attributes:
         options: of the runtime.
         objective_s: latency objective.
+        tokenizer_threads: that the worker should have at least.
         match: the profile that they are from, None for none.
     """
 
     options: RuntimeOptions
     objective_s: float
+    tokenizer_threads: int = 1
     match: Match | None = None
 
     @property
@@ -56,6 +58,7 @@ def choose(settings: WorkerSettings, spec: ModelSpec, footprint: Footprint) -> C
             runtime=settings.runtime,
             version=footprint.version,
             device=footprint.device,
+            cores=usable_cores(),
         )
     given, tuned = runtime_options(settings), {} if match is None else match.settings
     untouched = WorkerSettings()
@@ -68,7 +71,8 @@ def choose(settings: WorkerSettings, spec: ModelSpec, footprint: Footprint) -> C
     if match is not None:
         note = f", {match.note}" if match.note else ""
         logger.info("%s: profile %s%s", spec.id, match.profile.name, note)
-    return Choice(RuntimeOptions(pick("precision"), pick("threads"), extra), pick("latency_objective_ms") / 1000, match)
+    options = RuntimeOptions(pick("precision"), pick("threads"), extra)
+    return Choice(options, pick("latency_objective_ms") / 1000, pick("tokenizer_threads"), match)
 
 
 def drift(choice: Choice, cost: CostModel) -> float:
@@ -89,7 +93,7 @@ def drift(choice: Choice, cost: CostModel) -> float:
     return share
 
 
-_FIELDS = ("precision", "threads", "latency_objective_ms")
+_FIELDS = ("precision", "threads", "latency_objective_ms", "tokenizer_threads")
 """Settings of a worker that a profile may hold for a model."""
 
 

@@ -7,7 +7,6 @@ import dataclasses
 import logging
 import uuid
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 
 from shoal.catalog.spec import ModelSpec
 from shoal.queue.base import Queue
@@ -21,6 +20,7 @@ from shoal.worker.measures import Measures
 from shoal.worker.residency import Residency
 from shoal.worker.sidecar import Sidecar
 from shoal.worker.sources import Loader, Resolve, as_source
+from shoal.worker.tokenizers import Tokenizers
 
 __all__ = ["Worker"]
 
@@ -58,13 +58,14 @@ class Worker:
         self._preload = preload
         self._drain_s = settings.drain_s
         self._pin = [name.strip() for name in settings.pin.split(",") if name.strip()]
-        self._threads = ThreadPoolExecutor(max(1, settings.tokenizer_threads), "tokenize")
+        self._threads = Tokenizers(max(1, settings.tokenizer_threads))
         self.measures = Measures(metrics or Metrics())
         self._link = HostLink(f"{settings.runtime} host of {self.id}", self._on_host_exit)
         self.sidecar = Sidecar(
             queue, self._link, self._threads, settings, queue_settings, self.id, self._announce, self.measures
         )
-        self.residency = Residency(Loading(self._link, settings), self.sidecar, settings, self._announce, self.measures)
+        loading = Loading(self._link, settings, self._threads)
+        self.residency = Residency(loading, self.sidecar, settings, self._announce, self.measures)
         self._announcer = Announcer(queue, queue_settings.pool, self.id, self.residency, self.sidecar)
         self._watch()
         self._loads: list[asyncio.Task[None]] = []
@@ -82,6 +83,11 @@ class Worker:
     def host_pid(self) -> int | None:
         """Process id of the runtime host."""
         return self._link.pid
+
+    @property
+    def num_tokenizers(self) -> int:
+        """Threads that may tokenise at the same time."""
+        return self._threads.num_threads
 
     async def start(self) -> None:
         """Start the host, announce the models and begin to load those of `preload`; `wait_ready` waits for them.

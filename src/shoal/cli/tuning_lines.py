@@ -1,0 +1,64 @@
+"""What `shoal tune` prints of a trial, in lines of 80 columns."""
+
+from __future__ import annotations
+
+import collections
+import textwrap
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from shoal.tuner.ledger import Entry
+
+__all__ = ["lines_of", "resuming_lines"]
+
+WIDTH = 79
+_STAGE, _NAME = 9, 30
+_GAP = 2
+
+
+def lines_of(entry: Entry) -> list[str]:
+    """A finished trial: a line for each configuration in it, longer ones below each other."""
+    lines: list[str] = []
+    for number, (name, what) in enumerate(_rows(entry)):
+        stage = f"{_stage(entry) if number == 0 else '':<{_STAGE}}"
+        if len(name) > _NAME:
+            lines += textwrap.wrap(stage + name, WIDTH, subsequent_indent=" " * _STAGE)
+            stage, name = " " * _STAGE, ""
+        indent = " " * (_STAGE + _NAME + _GAP)
+        lines += textwrap.wrap(f"{stage}{name:<{_NAME}}{' ' * _GAP}{what}", WIDTH, subsequent_indent=indent)
+    return lines
+
+
+def resuming_lines(entries: Sequence[Entry]) -> list[str]:
+    """What is not done again."""
+    counts = collections.Counter(_stage(entry) for entry in entries if entry.stage != "verdict")
+    told = ", ".join(f"{count} {stage}" for stage, count in counts.items())
+    minutes = sum(entry.seconds for entry in entries) / 60
+    text = f"Going on: {sum(counts.values())} finished trials of {minutes:.1f} minutes are in the ledger ({told})."
+    return textwrap.wrap(text, WIDTH)
+
+
+def _stage(entry: Entry) -> str:
+    return entry.stage if entry.stage.startswith("rung") else entry.stage.partition(" ")[0]
+
+
+def _rows(entry: Entry) -> Iterator[tuple[str, str]]:
+    from shoal.tuner.space import name_of
+
+    if entry.points:
+        for name, figure in entry.figures.items():
+            yield name, f"{figure:,.4g}"
+        return
+    name, figures = name_of(entry.configuration), entry.figures
+    if entry.status == "measured" and entry.stage == "fit":
+        told = [f"{figures['predicted']:,.4g} predicted"]
+        told += [f"{word} {figures[key]:,.4g} {unit}" for key, word, unit in _COSTS if key in figures]
+        yield name, ", ".join(told)
+    elif entry.status == "measured":
+        yield name, entry.reason
+    else:
+        yield name, f"{entry.status}: {entry.reason}"
+
+
+_COSTS = (("a_ms", "a", "ms"), ("c_us", "c", "us"))

@@ -1,0 +1,88 @@
+"""What the command prints of trials, and a task of the user's own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from shoal.bench.neighbours import Collection
+from shoal.cli.tune import _task
+from shoal.cli.tuning_lines import lines_of, resuming_lines
+from shoal.tuner.ledger import Entry
+from shoal.tuner.task import Retrieval, shortened
+
+LONG = {"latency_objective_ms": 100.0, "precision": "int8_weights", "run_tokens": 1024, "threads": 1}
+ENTRIES = [
+    Entry("fit", {}, "measured", figures={"predicted": 65.69, "a_ms": 1.79, "c_us": 263.0}, seconds=6.0),
+    Entry("fit", LONG, "discard", reason="p1 cosine to float32 is 0.98000, below 0.99; " * 3, seconds=6.0),
+    Entry("rung 1", {}, "measured", 1, {"default": 62.8, " ".join(LONG): 15.1}, {"default": [(62.8, 49.0)]}),
+    Entry("final threads=1", {"threads": 1}, "measured", 7, {"default": 62.8, "threads=1": 64.0}, {"default": []}),
+    Entry("verdict", {"threads": 1}, "discard", figures={"ratio": 1.0}, reason="1.000 times what stood before"),
+]
+
+
+def test_lines_fit_eighty_columns_and_say_all() -> None:
+    lines = [line for entry in ENTRIES for line in lines_of(entry)]
+    assert max(map(len, lines)) < 80
+    assert lines[0].split() == "fit default 65.69 predicted, a 1.79 ms, c 263 us".split()
+    told = " ".join(" ".join(lines).split())
+    for words in ("run_tokens=1024 threads=1", "discard: p1 cosine", "rung 1 default 62.8", "threads=1 64"):
+        assert words in told
+
+
+def test_a_resumed_run_says_what_it_does_not_do_again() -> None:
+    (line,) = resuming_lines(ENTRIES[:3])
+    assert line == "Going on: 3 finished trials of 0.2 minutes are in the ledger (2 fit, 1 rung 1)."
+
+
+COLLECTION = Collection(
+    [f"document {number}" for number in range(40)],
+    ["first", "second", "third"],
+    {0: {39: 1.0}, 1: {5: 2.0, 7: 1.0}, 2: dict.fromkeys(range(30), 1.0)},
+)
+
+
+class Server:
+    """Finds the documents of the first query, and nothing for the others."""
+
+    def vectors(self, texts: Sequence[str], input_type: str) -> npt.NDArray[np.float32]:
+        rows = np.zeros((len(texts), 3), np.float32)
+        for row, text in zip(rows, texts, strict=True):
+            row[0 if text in ("document 39", "first") else 1 if input_type == "document" else 2] = 1
+        return rows
+
+
+def test_a_long_collection_is_shortened_to_whole_queries() -> None:
+    short = shortened(COLLECTION, 20)
+    assert len(short.documents) == 20
+    assert short.queries == ["first", "second"]
+    told = {
+        query: {short.documents[place]: gain for place, gain in short.gains[number].items()}
+        for number, query in enumerate(short.queries)
+    }
+    assert told == {"first": {"document 39": 1.0}, "second": {"document 5": 2.0, "document 7": 1.0}}
+    assert shortened(COLLECTION, 40) is COLLECTION
+
+
+def test_a_task_is_the_mean_over_its_queries() -> None:
+    only_first = Collection(COLLECTION.documents, ["first"], {0: {39: 1.0}})
+    server: object = Server()
+    assert Retrieval(only_first)(server) == pytest.approx(1.0)  # type: ignore[arg-type]
+    assert Retrieval(COLLECTION)(server) < 1.0  # type: ignore[arg-type]
+
+
+def test_a_task_is_read_from_three_files_or_none(tmp_path: Path) -> None:
+    (documents := tmp_path / "documents.jsonl").write_text('{"_id": "d", "text": "document 39"}\n')
+    (queries := tmp_path / "queries.jsonl").write_text('{"_id": "q", "text": "first"}\n')
+    (qrels := tmp_path / "qrels.tsv").write_text("query-id\tcorpus-id\tscore\nq\td\t1\n")
+    task = _task(documents, queries, qrels, 100)
+    assert task is not None
+    assert task(Server()) == pytest.approx(1.0)  # type: ignore[arg-type]
+    assert _task(None, None, None, 100) is None
+    with pytest.raises(click.UsageError, match="go together"):
+        _task(documents, queries, None, 100)
