@@ -53,7 +53,7 @@ def _rows(entry: Entry) -> Iterator[tuple[str, str]]:
     name, figures = name_of(entry.configuration), entry.figures
     if entry.status == "measured" and entry.stage == "fit":
         told = [f"{figures['predicted']:,.4g} predicted"]
-        told += [f"{word} {figures[key]:,.4g} {unit}" for key, word, unit in _COSTS if key in figures]
+        told += [f"{word} {figures[key]:,.3g} {unit}" for key, word, unit in _COSTS if key in figures]
         yield name, ", ".join(told)
     elif entry.status == "measured":
         yield name, entry.reason
