@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import msgspec
@@ -16,6 +17,7 @@ from shoal.catalog.spec import ModelSpec, Pooling
 from shoal.runtimes.base import RuntimeOptions
 from shoal.runtimes.openvino import graph as graphs
 from shoal.runtimes.openvino import runtime as runtimes
+from shoal.tuner.belief import Belief
 from shoal.tuner.gate import Bounds, bounds_of, compare
 from shoal.tuner.judging import judge
 from shoal.tuner.prediction import Cost, fit_cost, highest_rate, latency_percentile_s, overhead_per_request
@@ -126,6 +128,38 @@ def test_predicted_rates_follow_queueing_theory() -> None:
     assert simulated == pytest.approx(mean_s, rel=0.1)
     assert 50 < highest_rate(cost, [1], limit_s=0.1) < 100
     assert highest_rate(cost, [1], limit_s=0.005) == 0.0
+
+
+def test_batches_that_take_longer_now_and_then_make_the_percentile() -> None:
+    steady = Cost(a_s=0.01, c_s=1e-9, quantum_tokens=1)
+    shaky = msgspec.structs.replace(steady, spread=(1.0,) * 19 + (3.0,))
+    assert latency_percentile_s(steady, [1], 0.5, 99.0) == pytest.approx(0.01, rel=0.1)
+    assert latency_percentile_s(shaky, [1], 0.5, 99.0) == pytest.approx(0.03, rel=0.1)
+    assert highest_rate(shaky, [1], limit_s=0.05) < 0.7 * highest_rate(steady, [1], limit_s=0.05)
+
+
+def test_a_rate_is_found_although_loads_are_disturbed() -> None:
+    """One load in ten fails for nothing, and the first guess is far off: a bisection would be lost."""
+    estimates = []
+    for seed in range(40):
+        chooser = np.random.default_rng(seed)
+        belief = Belief(100 * math.exp(chooser.normal(scale=0.5)))
+        for _ in range(12):
+            rate = belief.rate
+            holds = chooser.random() < 1 / (1 + math.exp((rate - 100) / 8)) and chooser.random() > 0.1
+            belief.tell(rate, is_good=holds)
+        estimates.append(belief.estimate)
+    assert np.median(estimates) == pytest.approx(100, rel=0.05)
+    assert np.percentile(estimates, 10) > 75
+    assert np.percentile(estimates, 90) < 125
+
+
+def test_a_limit_that_no_load_holds_gives_no_rate() -> None:
+    belief = Belief(100)
+    for _ in range(12):
+        belief.tell(belief.rate, is_good=False)
+    assert belief.rate < 50
+    assert belief.estimate == 0.0
 
 
 def test_verdicts() -> None:

@@ -60,9 +60,9 @@ class _Run:
         await asyncio.sleep(max(0.0, starts_at - time.time()))
         gc.collect()
         gc.freeze()  # what was made so far lives to the end: no collection needs to look at it
-        cpu_s, start = time.process_time(), self._loop.time()
+        cpu_s, start = time.process_time(), time.monotonic()
         await (self._send_openly(start) if load.arrivals.is_open else self._send_in_turn(start))
-        elapsed = max(self._loop.time() - start, 1e-9)
+        elapsed = max(time.monotonic() - start, 1e-9)
         self._measured.seconds = max(self._last_s - start, min(load.duration_s, elapsed))
         self._measured.cpu_share = (time.process_time() - cpu_s) / elapsed
         self._measured.num_waits = self._connections.num_waits
@@ -74,9 +74,9 @@ class _Run:
         under_way: set[asyncio.Task[None]] = set()
         for offset in _offsets(load.arrivals, load.duration_s, load.seed):
             intended = start + offset
-            if (wait_s := intended - self._loop.time()) > 0:
+            if (wait_s := intended - time.monotonic()) > 0:
                 await asyncio.sleep(wait_s)
-            self._measured.lag.add(max(0.0, self._loop.time() - intended))
+            self._measured.lag.add(max(0.0, time.monotonic() - intended))
             task = self._loop.create_task(self._ask(intended))
             under_way.add(task)
             task.add_done_callback(under_way.discard)
@@ -85,7 +85,7 @@ class _Run:
 
     async def _send_in_turn(self, start: float) -> None:
         async def connection() -> None:
-            while (now := self._loop.time()) < start + self._load.duration_s:
+            while (now := time.monotonic()) < start + self._load.duration_s:
                 await self._ask(now)
 
         await asyncio.gather(*(connection() for _ in range(self._load.arrivals.concurrency)))
@@ -93,7 +93,7 @@ class _Run:
     async def _ask(self, intended: float) -> None:
         """Send the next request, count what becomes of it."""
         message, num_items = next(self._requests)
-        timeout_s = intended + self._load.timeout_s - self._loop.time()
+        timeout_s = intended + self._load.timeout_s - time.monotonic()
         measured = self._measured
         try:
             reply = await self._connections.ask(message, timeout_s)
@@ -105,7 +105,7 @@ class _Run:
             self._fail(f"{type(error).__name__}: {error}")
             await asyncio.sleep(0.05)  # a server that is not there is not asked in a tight loop
         else:
-            self._last_s = now = self._loop.time()
+            self._last_s = now = time.monotonic()
             if reply.status != 200:
                 self._fail(f"HTTP {reply.status}")
                 return

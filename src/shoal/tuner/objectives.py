@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -11,8 +12,8 @@ import msgspec
 from shoal.bench.measure import Generator, interleave, try_rate
 from shoal.bench.plan import Arrivals, Load, Measured
 from shoal.bench.targets import Target
+from shoal.tuner.belief import Belief
 from shoal.tuner.prediction import Cost, highest_rate, latency_percentile_s
-from shoal.tuner.staircase import Staircase
 
 __all__ = ["HighestRate", "LeastCost", "LowestLatency", "Objective", "Raced"]
 
@@ -20,8 +21,8 @@ STRETCH_S = 2.0
 """Shortest load in which a 99th percentile is more than one request, at some hundred requests a second."""
 
 _CLOSED_CONNECTIONS = 16
-_START_SHARE = 0.65
-NUM_LOADS = 10
+_GUESSED_SHARE = 0.65
+NUM_LOADS = 12
 """So many short loads find a rate. A few long ones tell no more, and one that something else disturbs spoils them."""
 
 _COST_CONNECTIONS, _COST_TEXTS = 8, 64
@@ -80,17 +81,17 @@ class HighestRate(msgspec.Struct, frozen=True):
     ) -> list[Raced]:
         loads = _loads(targets, texts, 1, Arrivals("closed", concurrency=_CLOSED_CONNECTIONS), self.stretch_s, seed)
         closed = {load.target.name: generator.measure(load) for load in loads}
-        stairs = {name: Staircase(_START_SHARE * one.requests_per_s) for name, one in closed.items() if one.num_ok}
+        beliefs = {name: Belief(_GUESSED_SHARE * one.requests_per_s) for name, one in closed.items() if one.num_ok}
         points: dict[str, list[tuple[float, float]]] = {target.name: [] for target in targets}
         for number in range(round(NUM_LOADS * effort)):
             for load in loads if number % 2 == 0 else reversed(loads):
                 name = load.target.name
-                if name in stairs:
+                if name in beliefs:
                     drawn = msgspec.structs.replace(load, seed=1000 * seed + number)
-                    trial = try_rate(generator, drawn, stairs[name].rate, self.limit_ms / 1000, 99.0)
+                    trial = try_rate(generator, drawn, beliefs[name].rate, self.limit_ms / 1000, 99.0)
                     points[name].append(_point(trial.rate, trial.measured))
-                    stairs[name].tell(is_good=trial.is_good)
-        figures = {name: one.estimate for name, one in stairs.items()}
+                    beliefs[name].tell(trial.rate, is_good=trial.is_good)
+        figures = {name: one.estimate for name, one in beliefs.items()}
         return [Raced(figures.get(target.name, 0.0), points[target.name]) for target in targets]
 
 
@@ -141,7 +142,8 @@ class LeastCost(msgspec.Struct, frozen=True):
     def predict(self, cost: Cost, lengths: Sequence[int]) -> float:
         tokens = cost.quantum_tokens
         num_requests = tokens / (_COST_TEXTS * sum(lengths) / len(lengths))
-        return tokens / (cost.a_s + cost.c_s * tokens + cost.f_s * num_requests) * 3600 / self.price_per_hour
+        seconds = (cost.a_s + cost.c_s * tokens + cost.f_s * num_requests) * statistics.fmean(cost.spread)
+        return tokens / seconds * 3600 / self.price_per_hour
 
     def measure(
         self, generator: Generator, targets: Sequence[Target], texts: Sequence[str], seed: int, effort: float

@@ -39,16 +39,29 @@ logger = logging.getLogger(__name__)
 
 NUM_PROBES = 96
 _LIST_SIZES = (1, 4, 16, 64)
-_LIST_S = 0.5
+_LIST_S = 0.7
+_WARMING_S = 0.3
+_USUAL_PERCENT = 20.0
+"""What a list takes if nothing disturbs it: that is S. What it takes longer is spread."""
+
+_SPREAD_SIZES = _LIST_SIZES[:-1]
+_SPREAD_PERCENTS = tuple(2.5 + 5.0 * place for place in range(20))
 _MOST_LENGTHS = 256
 _CALIBRATING_S = 2.0
 _CALIBRATING_CONNECTIONS = 32
 
 Matrix = npt.NDArray[np.float32]
-Sample = tuple[int, float]
 
 Task = Callable[[Serving], float]
 """A task's metric, such as nDCG@10, with the vectors of a server; higher is better."""
+
+
+class _Timed(msgspec.Struct, frozen=True):
+    """Lists of one size: their tokens, the seconds that they usually take, and by which factors some take longer."""
+
+    num_tokens: int
+    seconds: float
+    factors: tuple[float, ...]
 
 
 class _Standard(msgspec.Struct, frozen=True):
@@ -56,7 +69,7 @@ class _Standard(msgspec.Struct, frozen=True):
 
     Attributes:
         precision: number format of the default.
-        samples: tokens and seconds of lists; what the machine takes longer for them later on, it takes longer for all.
+        samples: of lists; what the machine takes longer for them later on, it takes longer for all.
         lengths: tokens of texts.
         overhead_s: f, see `prediction.overhead_per_request`.
         vectors: of the probes, in float32.
@@ -64,7 +77,7 @@ class _Standard(msgspec.Struct, frozen=True):
     """
 
     precision: str
-    samples: list[Sample]
+    samples: list[_Timed]
     lengths: list[int]
     overhead_s: float
     vectors: Matrix
@@ -127,8 +140,8 @@ class Trials:
             metrics = self._metrics(serving, loaded["precision"], standard)
         fidelity = compare(vectors, standard.vectors, bounds_of(loaded["precision"]), metrics)
         slowdown = _slowdown(usual, standard.samples)
-        cost = fit_cost([(size, seconds / slowdown) for size, seconds in ours], loaded["quantum_tokens"])
-        cost = msgspec.structs.replace(cost, f_s=standard.overhead_s)
+        cost = fit_cost([(one.num_tokens, one.seconds / slowdown) for one in ours], loaded["quantum_tokens"])
+        cost = msgspec.structs.replace(cost, f_s=standard.overhead_s, spread=_spread(ours))
         figures = _figures(loaded, cost, fidelity, metrics) | {"slowdown": round(slowdown, 3)}
         if not fidelity.is_kept:
             raise TrialFailed(fidelity.problem, is_of_no_use=True, figures=figures)
@@ -172,7 +185,8 @@ class Trials:
             with self._serve({"precision": "float32"}) as serving:
                 self._loaded(serving)
                 vectors, metric = self._judged(serving)
-        cost, mean = fit_cost(samples, 1 << 15), statistics.fmean(lengths)
+        cost = fit_cost([(one.num_tokens, one.seconds) for one in samples], 1 << 15)
+        mean = statistics.fmean(lengths)
         overhead_s = overhead_per_request(cost, mean, measured.requests_per_s, _CALIBRATING_CONNECTIONS)
         return _Standard(precision, samples, lengths, overhead_s, vectors, metric)
 
@@ -190,15 +204,17 @@ class Trials:
         loaded: dict[str, Any] = card["loaded"][0]
         return {"precision": "", "quantum_tokens": 1 << 15, "a_s": 0.0, "c_s": 0.0, "version": "", **loaded}
 
-    def _time_lists(self, *servings: Serving) -> list[list[Sample]]:
+    def _time_lists(self, *servings: Serving) -> list[list[_Timed]]:
         """Tokens and seconds of lists of several sizes over HTTP, of each server; they take turns."""
-        samples: list[list[Sample]] = [[] for _ in servings]
+        samples: list[list[_Timed]] = [[] for _ in servings]
+        for serving in servings:
+            self._measure(serving, Arrivals("closed", concurrency=1), 1, _WARMING_S)
         for size in _LIST_SIZES:
             for found, serving in zip(samples, servings, strict=True):
                 measured = self._measure(serving, Arrivals("closed", concurrency=1), size, _LIST_S)
                 if not measured.num_ok:
                     raise TrialFailed(f"it answers no list of {size} texts: {', '.join(measured.errors) or 'no reply'}")
-                found.append((round(measured.num_tokens / measured.num_ok), measured.latency.percentile_s(20.0)))
+                found.append(_timed(measured))
         return samples
 
     def _measure(self, serving: Serving, arrivals: Arrivals, size: int, duration_s: float) -> Measured:
@@ -224,10 +240,22 @@ class Trials:
             self._stop(name)
 
 
-def _slowdown(now: Sequence[Sample], then: Sequence[Sample]) -> float:
+def _slowdown(now: Sequence[_Timed], then: Sequence[_Timed]) -> float:
     """How much longer the same lists of the default configuration take than at first."""
-    ratios = [ours / theirs for (_, ours), (_, theirs) in zip(now, then, strict=True)]
+    ratios = [ours.seconds / theirs.seconds for ours, theirs in zip(now, then, strict=True)]
     return math.exp(statistics.fmean(map(math.log, ratios)))
+
+
+def _timed(measured: Measured) -> _Timed:
+    seconds = measured.latency.percentile_s(_USUAL_PERCENT)
+    factors = tuple(measured.latency.percentile_s(percent) / seconds for percent in _SPREAD_PERCENTS)
+    return _Timed(round(measured.num_tokens / measured.num_ok), seconds, factors)
+
+
+def _spread(samples: Sequence[_Timed]) -> tuple[float, ...]:
+    """The factors of lists of all sizes of which there are enough, percentile by percentile."""
+    columns = zip(*(one.factors for one in samples[: len(_SPREAD_SIZES)]), strict=True)
+    return tuple(map(statistics.fmean, columns))
 
 
 def _figures(
@@ -240,6 +268,8 @@ def _figures(
         "http_a_ms": cost.a_s * 1e3,
         "http_c_us": cost.c_s * 1e6,
         "f_us": cost.f_s * 1e6,
+        "spread": statistics.fmean(cost.spread),
+        "worst_spread": max(cost.spread),
         "p1_cosine": fidelity.p1_cosine,
         "overlap": fidelity.overlap,
     }
