@@ -17,7 +17,9 @@ def page_of(title: str, entries: Sequence[Entry], facts: Sequence[tuple[str, str
     fits = [entry for entry in entries if entry.stage == "fit"]
     races = [entry for entry in entries if entry.stage.startswith(("rung", "final"))]
     verdicts = [entry for entry in entries if entry.stage == "verdict"]
-    tables = [_verdict_table(verdicts), _race_table(fits, races, unit), _fit_table(fits, unit), _lost_table(fits)]
+    beside = [entry for entry in entries if entry.stage == "beside"]
+    tables = [_verdict_table(verdicts), _beside_table(beside), _race_table(fits, races, unit)]
+    tables += [_fit_table(fits, unit), _lost_table(fits)]
     plots = [frontier_plot(races), _prediction_plot(fits, races, unit), _cost_plot(fits), _pair_plot(races, unit)]
     return Page(
         title, facts, _warnings(verdicts), [table for table in tables if table.rows], [plot for plot in plots if plot]
@@ -51,6 +53,15 @@ def _verdict_table(verdicts: Sequence[Entry]) -> Table:
     ]
     note = "Pairs on fresh seeds. Kept only if the interval lies above 1 and the gain is at least 2 %."
     return Table("Verdicts", ("configuration", "verdict", "times what stood before", "99 % interval"), rows, note)
+
+
+def _beside_table(beside: Sequence[Entry]) -> Table:
+    rows = [
+        (name_of(entry.configuration), f"{entry.figures['ratio']:.2f}",
+         f"{entry.figures['low']:.2f} to {entry.figures['high']:.2f}")
+        for entry in beside
+    ]  # fmt: skip
+    return Table("Beside what you named", ("configuration", "the best, times this", "99 % interval"), rows)
 
 
 def _race_table(fits: Sequence[Entry], races: Sequence[Entry], unit: str) -> Table:
