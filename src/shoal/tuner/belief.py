@@ -14,7 +14,7 @@ __all__ = ["Belief"]
 
 _LOGS = np.linspace(-3.0, 3.0, 601)
 _PRIOR_WIDTH = 0.3
-"""So far, in the logarithm, the rate may well be from the first guess; it may be farther (Cauchy)."""
+"""Standard deviation, in the logarithm, of what the first guess may be off."""
 
 _WIDTH = 0.12
 """So far from the rate, in the logarithm, a load may go either way."""
@@ -34,7 +34,7 @@ class Belief:
 
     def __init__(self, guess: float) -> None:
         self._guess = max(guess, _LEAST_RATE)
-        self._logs = -np.log1p((_LOGS / _PRIOR_WIDTH) ** 2)
+        self._logs = -0.5 * (_LOGS / _PRIOR_WIDTH) ** 2
         self._has_held = False
 
     @property
