@@ -86,7 +86,7 @@ def _untuned(search: Search) -> str:
 
 
 def _one(search: Search) -> str:
-    races = verified(_races(search.entries))
+    races = verified([entry for entry in search.entries if entry.points])
     rows = []
     for entry in search.entries:
         if entry.stage == "fit":

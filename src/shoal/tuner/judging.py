@@ -50,10 +50,10 @@ class Verdict(msgspec.Struct, frozen=True):
     def is_better(self) -> bool:
         return self.is_steady and self.low > 1.0 and self.ratio >= LEAST_GAIN
 
-    @property
-    def text(self) -> str:
-        text = f"{self.ratio:.3f} times what stood before, {self.low:.3f} to {self.high:.3f} in {self.num_pairs} pairs"
-        return text if self.is_steady else f"{text}; not believed: what stood before varied {self.spread:.1f}-fold"
+    def text(self, other: str = "what stood before") -> str:
+        """In words; `other` is what the candidate was held against."""
+        text = f"{self.ratio:.3f} times {other}, {self.low:.3f} to {self.high:.3f} in {self.num_pairs} pairs"
+        return text if self.is_steady else f"{text}; not believed: {other} varied {self.spread:.1f}-fold"
 
 
 def judge(candidate: Sequence[float], default: Sequence[float]) -> Verdict:

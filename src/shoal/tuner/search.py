@@ -181,9 +181,11 @@ class _Search:
         """Fit what the space does not hold."""
         return self._once("fit", configuration, 0, lambda: self._try(configuration))
 
-    def conclude(self, stage: str, configuration: Configuration, verdict: Verdict, status: Status) -> Entry:
+    def conclude(
+        self, stage: str, configuration: Configuration, verdict: Verdict, status: Status, reason: str
+    ) -> Entry:
         figures = {"ratio": verdict.ratio, "low": verdict.low, "high": min(verdict.high, 1e9)}
-        entry = Entry(stage, configuration, status, figures=figures, reason=verdict.text)
+        entry = Entry(stage, configuration, status, figures=figures, reason=reason)
         return self._once(stage, configuration, 0, lambda: entry)
 
     def _fit(self, configuration: Configuration) -> Entry:
@@ -266,7 +268,7 @@ def _prove(run: _Search, survivors: Sequence[Configuration], ledger: Ledger, bud
             if candidate == standing or name_of(candidate) in verdicts:
                 continue
             verdict = _pairs(run, candidate, standing, ledger, budget)
-            run.conclude("verdict", candidate, verdict, "keep" if verdict.is_better else "discard")
+            run.conclude("verdict", candidate, verdict, "keep" if verdict.is_better else "discard", verdict.text())
             verdicts[name_of(candidate)] = verdict
             if verdict.is_better:
                 standing = candidate
@@ -308,5 +310,5 @@ def _beside(run: _Search, winner: Configuration, other: Configuration) -> Verdic
     stage = f"beside {name_of(other)}"
     pairs = [_pair(run, stage, winner, other, number) for number in range(LEAST_PAIRS)]
     verdict = judge(*zip(*pairs, strict=True))
-    run.conclude("beside", other, verdict, "measured")
+    run.conclude("beside", other, verdict, "measured", f"the best is {verdict.text('this one')}")
     return verdict
