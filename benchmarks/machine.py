@@ -23,19 +23,24 @@ def describe(packages: tuple[str, ...] = PACKAGES) -> dict[str, Any]:
         line.split("\t: ", 1) for line in info.split("\n\n")[0].replace("\t\t:", "\t:").splitlines() if "\t: " in line
     )
     flags = set(fields.get("flags", "").split())
-    commit = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False
-    )
     return {
         "command": " ".join(["python -m", _module(Path(sys.argv[0])), *sys.argv[1:]]),
         "date": time.strftime("%Y-%m-%d"),
-        "commit": commit.stdout.strip(),
+        "commit": commit(),
         "cpu": fields.get("model name", platform.processor()),
         "cores": len(os.sched_getaffinity(0)),
         "instructions": sorted(flags & {"avx2", "avx512f", "avx512_bf16", "avx512_vnni", "amx_bf16", "amx_int8"}),
         "python": platform.python_version(),
         "versions": {name: version for name in packages if (version := _version(name))},
     }
+
+
+def commit() -> str:
+    """The short name of what is checked out; empty where that is no repository."""
+    told = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    return told.stdout.strip()
 
 
 def _module(path: Path) -> str:

@@ -7,31 +7,19 @@ the same numbers, so that nobody has to remember to say it.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-from benchmarks import crowd_page
+from benchmarks import crowd_page, peers_page
+from benchmarks.sections import Section, number, table
 from shoal.bench.plots import Axis, Bar, Series, bar_chart, line_chart
 
 __all__ = ["pages"]
 
 PLOTS = "docs/performance"
 Result = dict[str, Any]
-
-
-class Section(NamedTuple):
-    """What a result file becomes.
-
-    Attributes:
-        plots: SVG by file name.
-        losses: where Shoal is behind, a sentence each.
-    """
-
-    text: str
-    plots: Mapping[str, str] = {}
-    losses: Sequence[str] = ()
 
 
 def pages(root: Path, head: str) -> dict[str, str]:
@@ -78,18 +66,6 @@ def _origin(name: str, result: Result) -> str:
     return f"`{about.get('command')}`, {about.get('date')}, commit {about.get('commit')}, {machine}; {versions}.\n"
 
 
-def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    marks = "|".join(["---", *(["---:"] * (len(columns) - 1))])
-    lines = ["| " + " | ".join(columns) + " |", f"|{marks}|", *("| " + " | ".join(row) + " |" for row in rows)]
-    return "\n".join(lines) + "\n"
-
-
-def _number(value: float | None, absent: str = "failed") -> str:
-    if value is None:
-        return absent
-    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:,.3g}"
-
-
 def _beside(plot_file: str, result: Result) -> Section:
     rows, losses = [], []
     bars: dict[str, dict[str, Bar | float]] = {}
@@ -98,7 +74,7 @@ def _beside(plot_file: str, result: Result) -> Section:
         bars[mix] = {"shoal": rates["shoal"], "sentence-transformers": rates["sentence-transformers"]}
         low, high = one["ratio_range"]
         share = f"{one['share_of_matrix_rate']:.0%} of {one['share_is_of']}"
-        rows.append((mix, _number(rates["shoal"]), _number(rates["sentence-transformers"]),
+        rows.append((mix, number(rates["shoal"]), number(rates["sentence-transformers"]),
                      f"{one['ratio']:.2f} ({low:.2f} to {high:.2f})", share, _nearness(one)))  # fmt: skip
         if one["ratio"] < 1:
             losses.append(
@@ -116,7 +92,7 @@ def _beside(plot_file: str, result: Result) -> Section:
         "Shoal over HTTP, its client counted in; sentence-transformers in process, torch, float32. Medians of rounds.\n"
     )
     plot = bar_chart(bars, title="Texts a second, one list of texts", y=Axis("texts", "1/s"))
-    return Section(f"{text}\n{_table(columns, rows)}", {plot_file: plot}, losses)
+    return Section(f"{text}\n{table(columns, rows)}", {plot_file: plot}, losses)
 
 
 def _nearness(one: Mapping[str, Any]) -> str:
@@ -127,7 +103,7 @@ def _latency(result: Result) -> Section:
     rows = [
         (
             name,
-            *(_number(result[key][field]) for field in ("p50_ms", "forward_ms", "overhead_ms", "requests_per_s_at_32")),
+            *(number(result[key][field]) for field in ("p50_ms", "forward_ms", "overhead_ms", "requests_per_s_at_32")),
         )
         for key, name in (("memory", "one process"), ("nats", "broker, worker, gateway"))
         if key in result
@@ -139,78 +115,8 @@ def _latency(result: Result) -> Section:
     )
     after = f"\nCPU a request in a cluster with a device that takes no time: {cpu}.\n" if cpu else ""
     idle = f"Ready after {result.get('ready_s')} s; idle, {result.get('idle_cpu_percent')} % of a core.\n"
-    table = _table(("wiring", "p50 ms", "forward ms", "the rest ms", "requests/s at 32"), rows)
-    return Section(f"{text}\n{table}{after}{idle}")
-
-
-def _peers(result: Result) -> Section:
-    parts, plots, losses = [], {}, []
-    names = list(result["peers"])
-    for place, (load, rows) in enumerate(result["loads"].items()):
-        best = {key: _best_peer(rows, key) for key in ("items_per_s", "p50", "p99")}
-        losses += _behind(load, rows, best)
-        table = [
-            (name, *(_number(_figure(rows[name], key)) for key in ("requests_per_s", "items_per_s", "p50", "p99")),
-             str(rows[name]["failed"]))
-            for name in names
-        ]  # fmt: skip
-        parts.append(
-            f"### {load}\n\n" + _table(("server", "requests/s", "texts/s", "p50 ms", "p99 ms", "failed"), table)
-        )
-        if "closed" in load:
-            bars: dict[str, dict[str, Bar | float]] = {"": {name: _bar(rows[name]["items_per_s"]) for name in names}}
-            plots[f"peers-{place}.svg"] = bar_chart(bars, title=f"Texts a second: {load}", y=Axis("texts", "1/s"))
-    fidelity = result["fidelity"]
-    about = [
-        (name, _cosine(fidelity, name), _number(result["idle_cpu_share"].get(name), ""), one["note"])
-        for name, one in result["peers"].items()
-    ]
-    first = _table(("server", "worst cosine to float32", "idle CPU (cores)", "what it is"), about)
-    library = [(name, *(_number(rates.get(mix), "") for mix in ("16 tokens", "128 tokens", "5-300 words")))
-               for name, rates in result.get("library_texts_per_s", {}).items()]  # fmt: skip
-    if library:
-        parts.append("### As a library, without any server: texts/s of 64 texts\n\n"
-                     + _table(("library", "16 tokens", "128 tokens", "5-300 words"), library))  # fmt: skip
-    absent = [f"- {name}: {reason}" for name, reason in result["absent"].items()]
-    if absent:
-        parts.append("### Not measured\n\n" + "\n".join(absent) + "\n")
-    text = f"The demo model, {result['rounds']} rounds of {result['stretch_s']:g} s a load, servers taking turns.\n"
-    return Section("\n".join([text, first, *parts]), plots, losses)
-
-
-def _figure(row: Result, key: str) -> float | None:
-    value = row["latency_ms"][key] if key.startswith("p") else row[key]["median"]
-    return None if value is None else float(value)
-
-
-def _best_peer(rows: Mapping[str, Result], key: str) -> tuple[str, float] | None:
-    values = {name: _figure(row, key) for name, row in rows.items() if name != "shoal"}
-    known = {name: value for name, value in values.items() if value is not None}
-    choose = min if key.startswith("p") else max
-    return choose(known.items(), key=lambda pair: pair[1]) if known else None
-
-
-def _behind(load: str, rows: Mapping[str, Result], best: Mapping[str, tuple[str, float] | None]) -> list[str]:
-    losses = []
-    for key, found in best.items():
-        ours = _figure(rows["shoal"], key) if "shoal" in rows else None
-        if found is None or ours is None or (key == "items_per_s" and "Poisson" in load):
-            continue
-        name, theirs = found
-        is_latency = key.startswith("p")
-        if (ours > theirs * 1.02) if is_latency else (ours * 1.02 < theirs):
-            unit = "ms" if is_latency else "texts/s"
-            what = f"a lower {key}" if is_latency else "more"
-            losses.append(f"{load}: {name} has {what}, {_number(theirs)} {unit} beside {_number(ours)} {unit}.")
-    return losses
-
-
-def _bar(spread: Mapping[str, float]) -> Bar:
-    return Bar(spread["median"], spread["least"], spread["most"])
-
-
-def _cosine(fidelity: Mapping[str, Mapping[str, float]], name: str) -> str:
-    return f"{fidelity[name]['worst']:.6f}" if name in fidelity else ""
+    wirings = table(("wiring", "p50 ms", "forward ms", "the rest ms", "requests/s at 32"), rows)
+    return Section(f"{text}\n{wirings}{after}{idle}")
 
 
 def _dispatch(result: Result) -> Section:
@@ -221,17 +127,17 @@ def _dispatch(result: Result) -> Section:
         systems = cell["systems"]
         pull = systems["shoal"]["goodput"]
         rows = [
-            (system, _number(one["goodput"]), f"{pull / one['goodput']:.2f}" if one["goodput"] else "", *_shares(one))
+            (system, number(one["goodput"]), f"{pull / one['goodput']:.2f}" if one["goodput"] else "", *_shares(one))
             for system, one in systems.items()
         ]
         columns = ("dispatch", "requests/s within L", "pull / this", "devices busy", "batches full", "CPU used")
-        parts.append(f"### {name}\n\n" + _table(columns, rows))
+        parts.append(f"### {name}\n\n" + table(columns, rows))
         bars[name] = {system: one["goodput"] for system, one in systems.items() if _is_shown(system)}
         others = {system: one["goodput"] for system, one in systems.items() if system != "shoal"}
         if others and pull < 0.98 * max(others.values()):
             best = max(others, key=lambda system: others[system])
             losses.append(
-                f"Dispatch, {name}: {best} does {_number(others[best])} requests/s within L, pull {_number(pull)}."
+                f"Dispatch, {name}: {best} does {number(others[best])} requests/s within L, pull {number(pull)}."
             )
     text = (
         f"{result['workers']} workers with a fake device whose batches take {result['a_ms']:g} ms and "
@@ -263,7 +169,7 @@ def _scale(result: Result) -> Section:
         "By simulation, models popular by Zipf's law: goodput as a share of what all workers do if every batch is "
         "full. Pull here is ideal: a free worker takes a batch, and takes none before.\n"
     )
-    return Section(f"{text}\n{_table(('workers', 'models', 'L', *policies), rows)}")
+    return Section(f"{text}\n{table(('workers', 'models', 'L', *policies), rows)}")
 
 
 def _scaling(result: Result) -> Section:
@@ -278,8 +184,8 @@ def _scaling(result: Result) -> Section:
         if not rows:
             continue
         columns = [name for name in rows[0] if name != key]
-        table = [(_number(row[key]), *(_number(row[name]) for name in columns)) for row in rows]
-        parts.append(f"### By {label}\n\n" + _table((label, *(name.replace("_", " ") for name in columns)), table))
+        cells = [(number(row[key]), *(number(row[name]) for name in columns)) for row in rows]
+        parts.append(f"### By {label}\n\n" + table((label, *(name.replace("_", " ") for name in columns)), cells))
         lines = [name for name in columns if name in ("gateway", "worker", "broker") or name.endswith("cpu_us")]
         series = [Series(name, [(max(row[key], 1), row[name]) for row in rows]) for name in lines]
         axis = Axis(label, is_log=True)
@@ -293,13 +199,13 @@ def _scaling(result: Result) -> Section:
 def _crowd(make: Callable[[Result], crowd_page.Page]) -> Callable[[Result], Section]:
     def section(result: Result) -> Section:
         text, columns, rows, plots, losses = make(result)
-        return Section(f"{text}\n{_table(columns, rows)}", plots, losses)
+        return Section(f"{text}\n{table(columns, rows)}", plots, losses)
 
     return section
 
 
 SECTIONS: dict[str, tuple[str, Callable[[Result], Section]]] = {
-    "peers": ("Beside other servers", _peers),
+    "peers": ("Beside other servers", peers_page.peers),
     "compare": ("Beside sentence-transformers in process", partial(_beside, "compare.svg")),
     "rerank": ("Reranking, beside CrossEncoder", partial(_beside, "rerank.svg")),
     "sparse": ("Sparse vectors, beside SparseEncoder", partial(_beside, "sparse.svg")),

@@ -1,16 +1,20 @@
 """Shoal beside its peers: the demo model, the same texts, everything interleaved.
 
-    python -m benchmarks.peers [--quick] [--json benchmarks/results/peers.json]
+    python -m benchmarks.peers --json benchmarks/results/peers.json [--quick] [--minutes 9 --resume]
 
 All servers are up at the same time; only one is loaded at any time, and they take turns in rounds. Of each is measured:
 
-- a lone request with a short text (closed loop, one connection);
-- for each of three mixes (about 16 tokens, about 128, 5 to 300 words) one text a request at 32 connections, and 64
-  texts a request at 4 connections (closed loops);
+- a lone request of 16 tokens (closed loop, one connection), and texts of 28 tokens, one a request, at 32 connections;
+- for each of three mixes (16 tokens, 128, 5 to 300 words) one text a request at 32 connections, and 64 texts a request
+  at 2 connections (closed loops);
 - for each mix one text a request as Poisson at half of Shoal's own closed-loop rate (open loop);
-- fidelity: cosine to the vectors of sentence-transformers in float32, worst and mean of 96 texts of all lengths;
+- fidelity: cosine to the vectors of sentence-transformers in float32, worst and mean of texts of all lengths;
+- the machine's matrix rate, beside each load;
 - of sentence-transformers besides, as a library without any server: `encode` of 64 texts.
-A peer whose environment cannot be made, or that does not start, is listed with the reason.
+A peer whose environment cannot be made, that does not start or is far too slow for a load is listed with the reason.
+
+A load is written to the file when it is done. With --minutes no load is begun after that time; the same command with
+--resume goes on where the last one stopped. --loads measures some again and keeps the others.
 """
 
 from __future__ import annotations
@@ -21,69 +25,28 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from benchmarks import environments, machine
-from benchmarks.interleaved import words
-from benchmarks.peers import embed_anything, fastembed, infinity, sentence_transformers, shoal_itself, vllm
-from benchmarks.peers.base import SERVING, Peer, Running, model_directory, started
+from benchmarks.peers import embed_anything, fastembed, infinity, library, sentence_transformers, shoal_itself, vllm
+from benchmarks.peers.base import Peer, Running, started, versions
+from benchmarks.peers.loads import LOADS, MIXES, Cell, Measurement, gflop_per_text, measure, texts_of
 from shoal.bench.asking import embed_all
-from shoal.bench.measure import Generator, generator, interleave
-from shoal.bench.plan import Arrivals, Load, Measured
-from shoal.bench.summary import row, shown
-from shoal.bench.texts import Mix, runs_of_words
+from shoal.bench.measure import generator
+from shoal.bench.summary import shown
 from shoal.errors import ShoalError
 
 PEERS: tuple[Peer, ...] = (
     *shoal_itself.PEERS, *sentence_transformers.PEERS, *infinity.PEERS, *fastembed.PEERS, *embed_anything.PEERS,
 )  # fmt: skip
 REFERENCE = "sentence-transformers"
-MIXES = {"16 tokens": Mix(8, 12, ""), "128 tokens": Mix(84, 98, ""), "5-300 words": Mix(5, 300, "")}
-"""In words of the corpus, of which 0.72 make a token."""
-LONE = "lone request"
-NUM_REQUESTS = {1: 1024, 64: 48}
-FIDELITY_TEXTS = 32
+FIDELITY_TEXTS = 12
 IDLE_S = 3.0
-
-
-def texts_of(mix: str, seed: int, num_texts: int) -> list[str]:
-    return runs_of_words(MIXES[mix], num_texts, seed, words())
-
-
-def requests(mix: str, items: int) -> list[list[str]]:
-    texts = texts_of(mix, 7, NUM_REQUESTS[items] * items)
-    return [texts[start : start + items] for start in range(0, len(texts), items)]
-
-
-def measure(
-    running: Sequence[Running], senders: Generator, options: argparse.Namespace
-) -> dict[str, dict[str, dict[str, Any]]]:
-    """{load: {peer: figures}}, loads in order."""
-    results: dict[str, dict[str, dict[str, Any]]] = {}
-
-    def run(name: str, mix: str, items: int, arrivals: Arrivals) -> dict[str, list[Measured]]:
-        sent = requests(mix, items)
-        loads = [Load(one.target, arrivals, sent, options.seconds, timeout_s=60.0, seed=3) for one in running]
-        for load in loads:
-            with contextlib.suppress(ShoalError):  # warms up the kernels of these lengths; failures show below
-                embed_all(load.target, sent[0], items, 1)
-        measured = interleave(senders, loads, options.rounds, lambda: None)
-        results[name] = {peer: {**row(rounds), "mix": mix, "items": items, "load": arrivals.text}
-                         for peer, rounds in measured.items()}  # fmt: skip
-        report(name, results[name])
-        return measured
-
-    run(LONE, "16 tokens", 1, Arrivals("closed", concurrency=1))
-    for mix in MIXES:
-        single = run(f"{mix}, 1 text, closed 32", mix, 1, Arrivals("closed", concurrency=32))
-        run(f"{mix}, 64 texts, closed 4", mix, 64, Arrivals("closed", concurrency=4))
-        rate = Measured.sum(single["shoal"], is_parallel=False).requests_per_s / 2 if "shoal" in single else 20.0
-        run(f"{mix}, 1 text, Poisson at half of Shoal's rate", mix, 1, Arrivals("poisson", rate=rate))
-    return results
+Result = dict[str, Any]
 
 
 def fidelity(running: list[Running], absent: dict[str, str]) -> dict[str, dict[str, float]]:
@@ -107,30 +70,6 @@ def fidelity(running: list[Running], absent: dict[str, str]) -> dict[str, dict[s
     }
 
 
-def library(root: Path, rounds: int) -> dict[str, dict[str, float]]:
-    """Texts a second of sentence-transformers' own `encode`, by mix and back end, alone on the machine."""
-    rates: dict[str, dict[str, float]] = {}
-    for peer in sentence_transformers.PEERS:
-        backend = peer.environment.removeprefix("st-")
-        with contextlib.suppress(subprocess.CalledProcessError, OSError, ValueError):
-            made = environments.environment(peer.environment, peer.steps, root)
-            command = [str(made / "bin" / "python"), "-P", str(SERVING), backend, model_directory(), "--library"]
-            process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-            rates[peer.name] = {}
-            for mix in MIXES:
-                times = [_encode_s(process, texts_of(mix, 7 + number, 64)) for number in range(rounds + 1)][1:]
-                rates[peer.name][mix] = round(64 / float(np.median(times)), 1)
-            process.communicate()
-    return rates
-
-
-def _encode_s(process: subprocess.Popen[str], texts: list[str]) -> float:
-    assert process.stdin is not None and process.stdout is not None  # noqa: S101, PT018
-    process.stdin.write(json.dumps({"texts": texts}) + "\n")
-    process.stdin.flush()
-    return float(json.loads(process.stdout.readline())["seconds"])
-
-
 def idle_shares(running: Sequence[Running]) -> dict[str, float]:
     """CPU of a core that each server uses while nobody asks."""
     before = {one.peer.name: machine.process_cpu_s(one.pid) for one in running}
@@ -140,61 +79,128 @@ def idle_shares(running: Sequence[Running]) -> dict[str, float]:
     }
 
 
-def report(name: str, rows: dict[str, dict[str, Any]]) -> None:
+def report(name: str, measured: Measurement) -> None:
     """A line a peer."""
     print(name, flush=True)
-    for peer, figures in rows.items():
+    for peer, figures in measured.rows.items():
         p50, p99 = (shown(figures["latency_ms"][key]) for key in ("p50", "p99"))
         rates = "   ".join(f"{figures[key]['median']:9.1f} {key[:-6]}/s" for key in ("requests_per_s", "items_per_s"))
         failed = f"   {figures['failed']} failed" if figures["failed"] else ""
         print(f"  {peer:32} {rates}   p50 {p50} ms   p99 {p99} ms{failed}", flush=True)
+    for peer, reason in measured.left_out.items():
+        print(f"  {peer:32} left out: {reason}", flush=True)
 
 
-def main() -> None:
+@contextlib.contextmanager
+def all_started(peers: Sequence[Peer], root: Path, absent: dict[str, str]) -> Iterator[list[Running]]:
+    """Those that start; why the others do not stands in `absent`."""
+    with contextlib.ExitStack() as stack:
+        running: list[Running] = []
+        for peer in peers:
+            try:
+                running.append(stack.enter_context(started(peer, root)))
+                print(f"{peer.name} answers after {running[-1].ready_s:.1f} s", file=sys.stderr, flush=True)
+            except (RuntimeError, OSError, subprocess.CalledProcessError) as error:
+                absent[peer.name] = str(error)
+                print(f"{peer.name} is left out: {error}", file=sys.stderr, flush=True)
+        yield running
+
+
+def about(running: list[Running], options: argparse.Namespace, absent: dict[str, str]) -> Result:
+    """Everything of a result but its loads."""
+    described: Result = {
+        "machine": machine.describe(),
+        "model": running[0].peer.model,
+        "rounds": options.rounds,
+        "stretch_s": options.seconds,
+        "fidelity": fidelity(running, absent),
+        "absent": absent,
+        "idle_cpu_share": idle_shares(running),
+        "loads": {},
+        "left_out": {},
+        "measured_at": {},
+    }
+    described["peers"] = {
+        one.peer.name: {"note": one.peer.note, "ready_s": round(one.ready_s, 1),
+                        "versions": versions(one.peer, options.environments)}
+        for one in running
+    }  # fmt: skip
+    return described
+
+
+def wanted_loads(options: argparse.Namespace, known: Result) -> list[Cell]:
+    """Of all loads those that are asked for and, when resuming, not measured yet."""
+    asked = [cell for cell in LOADS if not options.loads or any(part in cell.name for part in options.loads)]
+    return [cell for cell in asked if not (options.resume and cell.name in known.get("loads", {}))]
+
+
+def measure_all(cells: Sequence[Cell], running: Sequence[Running], result: Result, options: argparse.Namespace) -> bool:
+    """Measure load by load, keep the file up to date; False if time ran out."""
+    ends_at = time.monotonic() + options.minutes * 60
+    with generator(1) as senders:
+        for cell in cells:
+            if time.monotonic() > ends_at:
+                return False
+            start = time.monotonic()
+            measured = measure(cell, running, senders, options.rounds, options.seconds, result["loads"])
+            report(f"{cell.name} ({time.monotonic() - start:.0f} s)", measured)
+            for figures in measured.rows.values():
+                del figures["distribution"]
+            result["loads"][cell.name] = measured.rows
+            result["left_out"][cell.name] = measured.left_out
+            result["measured_at"][cell.name] = {
+                "commit": machine.commit(), "matrix_rate_gflops": machine.matrix_rate_gflops(),
+                "gflop_per_text": gflop_per_text(cell.mix),
+            }  # fmt: skip
+            write(options.json, result)
+    return True
+
+
+def write(path: Path | None, result: Result) -> None:
+    """The file, if one is wanted, with loads in their own order."""
+    if path:
+        for key in ("loads", "left_out", "measured_at"):
+            result[key] = {cell.name: result[key][cell.name] for cell in LOADS if cell.name in result[key]}
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(result, indent=2) + "\n")
+
+
+def parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="*", choices=[peer.name for peer in PEERS], help="default: all")
+    parser.add_argument("--loads", nargs="*", metavar="PART", help="only loads with this in their names")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=4.0, help="length of each stretch")
-    parser.add_argument("--quick", action="store_true", help="two short rounds")
+    parser.add_argument("--seconds", type=float, default=2.0, help="length of each stretch")
+    parser.add_argument("--quick", action="store_true", help="one short round, no library")
+    parser.add_argument("--minutes", type=float, default=60.0, help="begin no load after so long")
+    parser.add_argument("--resume", action="store_true", help="keep the loads that the file has")
     parser.add_argument("--environments", type=Path, default=environments.ROOT)
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     if options.quick:
-        options.rounds, options.seconds = 2, 1.0
+        options.rounds, options.seconds = 1, 1.0
+    return options
+
+
+def main() -> None:
+    options = parsed()
+    is_kept = options.json and options.json.exists() and (options.resume or options.loads)
+    known: Result = json.loads(options.json.read_text()) if is_kept else {}
+    cells = wanted_loads(options, known)
     chosen = [peer for peer in PEERS if not options.only or peer.name in options.only]
-    minutes = len(chosen) * 10 * options.rounds * (options.seconds + 0.5) / 60 + 3
-    print(
-        f"about {minutes:.0f} minutes, and 10 to 30 more if environments have to be made", file=sys.stderr, flush=True
-    )
-    absent = dict(vllm.ABSENT)
-    with contextlib.ExitStack() as stack, generator(1) as senders:
-        running: list[Running] = []
-        for peer in chosen:
-            try:
-                running.append(stack.enter_context(started(peer, options.environments)))
-            except (RuntimeError, OSError, subprocess.CalledProcessError) as error:
-                absent[peer.name] = str(error)
-                print(f"{peer.name} is left out: {error}", file=sys.stderr, flush=True)
-        result: dict[str, Any] = {
-            "machine": machine.describe(),
-            "model": running[0].peer.model,
-            "rounds": options.rounds,
-            "stretch_s": options.seconds,
-            "fidelity": fidelity(running, absent),
-            "peers": {one.peer.name: {"note": one.peer.note, "ready_s": round(one.ready_s, 1),
-                                      "packages": [step for steps in one.peer.steps for step in steps]}
-                      for one in running},
-            "absent": absent,
-            "idle_cpu_share": idle_shares(running),
-            "loads": measure(running, senders, options),
-        }  # fmt: skip
-    result["library_texts_per_s"] = library(options.environments, options.rounds) if not options.only else {}
-    print(json.dumps({key: result[key] for key in ("fidelity", "library_texts_per_s", "absent")}, indent=2))
-    if options.json:
-        for figures in (figures for rows in result["loads"].values() for figures in rows.values()):
-            del figures["distribution"]
-        options.json.parent.mkdir(parents=True, exist_ok=True)
-        options.json.write_text(json.dumps(result, indent=2) + "\n")
+    is_done = True
+    if cells:
+        absent = dict(vllm.ABSENT)
+        with all_started(chosen, options.environments, absent) as running:
+            known = known or about(running, options, absent)
+            is_done = measure_all(cells, running, known, options)
+    if is_done and not (options.quick or options.only or "library_texts_per_s" in known):
+        known["library_texts_per_s"] = library.rates(options.environments, options.rounds)
+        write(options.json, known)
+    shown_keys = [key for key in ("fidelity", "library_texts_per_s", "absent") if key in known]
+    print(json.dumps({key: known[key] for key in shown_keys}, indent=2))
+    if not is_done:
+        print("Time is up: the same command with --resume measures the rest.", file=sys.stderr)
 
 
 if __name__ == "__main__":

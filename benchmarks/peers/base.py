@@ -5,7 +5,9 @@ from __future__ import annotations
 import argparse
 import contextlib
 import functools
+import json
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -16,7 +18,7 @@ import msgspec
 from benchmarks import environments, servers
 from shoal.bench.targets import Target
 
-__all__ = ["MODEL", "SERVING", "Peer", "Running", "main", "model_directory", "started"]
+__all__ = ["MODEL", "SERVING", "Peer", "Running", "main", "model_directory", "started", "versions"]
 
 MODEL = "sentence-transformers/all-MiniLM-L6-v2"
 SERVING = Path(__file__).with_name("serving.py")
@@ -82,6 +84,25 @@ def started(peer: Peer, root: Path) -> Iterator[Running]:
 
         ready_s = servers.wait_until(answers, 600, f"{peer.name} answers", process)
         yield Running(peer, target, process.pid, ready_s)
+
+
+LIBRARIES = (
+    "sentence-transformers", "transformers", "torch", "openvino", "optimum-intel", "onnxruntime", "infinity-emb",
+    "fastembed", "embed-anything", "shoal",
+)  # fmt: skip
+_VERSIONS = """
+import importlib.metadata, json, sys
+found = {one.metadata["name"].lower().replace("_", "-"): one.version for one in importlib.metadata.distributions()}
+print(json.dumps({name: found[name] for name in sys.argv[1:] if name in found}))
+"""
+
+
+def versions(peer: Peer, root: Path) -> dict[str, str]:
+    """What is installed in a peer's environment, of what matters for its speed."""
+    python = root / peer.environment / "bin" / "python" if peer.steps else Path(sys.executable)
+    told = subprocess.run([str(python), "-P", "-c", _VERSIONS, *LIBRARIES], check=True, capture_output=True)
+    found: dict[str, str] = json.loads(told.stdout)
+    return found if peer.steps else {name: found[name] for name in ("shoal", "openvino") if name in found}
 
 
 def _route(peer: Peer) -> str:

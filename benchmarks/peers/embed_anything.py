@@ -35,7 +35,8 @@ def _command(made: Path, port: int, root: Path) -> Sequence[str]:
 PEERS = (
     Peer(
         "embed-anything (Candle)",
-        "Candle, float32; a minimal HTTP server of ours in front, no batching across requests",
+        "Candle, float32, texts are cut at 512 tokens instead of 256; a minimal HTTP server of ours in front, no "
+        "batching across requests",
         "embed-anything",
         (("embed-anything==0.7.1", "numpy", *UVICORN),),
         _command,

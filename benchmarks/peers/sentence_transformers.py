@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from benchmarks.peers.base import SERVING, UVICORN, Peer, main, model_directory
+from benchmarks import environments
+from benchmarks.peers.base import SERVING, UVICORN, Peer, main, model_directory, run_in
 
-__all__ = ["PEERS"]
+__all__ = ["PEERS", "directory"]
 
 # Pinned, because pip's search through the versions that exclude each other takes half an hour: the onnx back end still
 # wants transformers 4, and with it an older sentence-transformers.
@@ -22,15 +23,37 @@ APART = {"openvino": (("--no-deps", "optimum-intel==2.2.0"),)}
 """It asks for torchvision, of which pip takes a build for CUDA that does not fit this torch; it is not needed here."""
 
 
+_EXPORT = """
+import sys, sentence_transformers
+model = sentence_transformers.SentenceTransformer(sys.argv[1], backend=sys.argv[2], device="cpu")
+model.save_pretrained(sys.argv[3])
+"""
+
+
+def directory(backend: str, root: Path) -> str:
+    """Where a back end finds the model: exported once, where it needs a graph of its own."""
+    if backend == "torch":
+        return model_directory()
+    saved = root / "models" / f"exported-{backend}"
+    if not (saved / "modules.json").exists():
+        made = environments.environment(f"st-{backend}", _steps(backend), root)
+        run_in(made, "-c", _EXPORT, model_directory(), backend, str(saved))
+    return str(saved)
+
+
 def _command(backend: str) -> Callable[[Path, int, Path], Sequence[str]]:
     def command(made: Path, port: int, root: Path) -> Sequence[str]:
-        return [str(made / "bin" / "python"), "-P", str(SERVING), backend, model_directory(), str(port)]
+        return [str(made / "bin" / "python"), "-P", str(SERVING), backend, directory(backend, root), str(port)]
 
     return command
 
 
+def _steps(backend: str) -> tuple[tuple[str, ...], ...]:
+    return ((TORCH,), (TORCH, *PACKAGES[backend], *UVICORN), *APART.get(backend, ()))
+
+
 def _peer(name: str, backend: str) -> Peer:
-    steps = ((TORCH,), (TORCH, *PACKAGES[backend], *UVICORN), *APART.get(backend, ()))
+    steps = _steps(backend)
     note = f"back end {backend}, its defaults; a minimal HTTP server of ours in front, no batching across requests"
     return Peer(name, note, f"st-{backend}", steps, _command(backend))
 

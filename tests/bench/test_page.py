@@ -24,10 +24,18 @@ PEERS = {
     "peers": {name: {"note": f"what {name} is"} for name in ("shoal", "infinity")},
     "idle_cpu_share": {"shoal": 0.0, "infinity": 0.01},
     "fidelity": {"shoal": {"worst": 0.9999, "mean": 1.0}},
-    "library_texts_per_s": {"sentence-transformers": {"16 tokens": 200.0}},
+    "library_texts_per_s": {"sentence-transformers": {"16 tokens": 200.0, "128 tokens": 60.0}},
+    "machine": {"commit": "abc"},
+    "left_out": {"128 tokens, 64 texts, closed 2": {"slow": "one request takes 40 s"}},
+    "measured_at": {
+        "128 tokens, 64 texts, closed 2": {
+            "commit": "def", "matrix_rate_gflops": {"float32": 200.0}, "gflop_per_text": 2.0,
+        },
+    },
     "loads": {
         "lone request": {"shoal": peer_row(100, 8.0), "infinity": peer_row(120, 5.0)},
         "16 tokens, closed 32": {"shoal": peer_row(400, 80.0), "infinity": peer_row(100, None, failed=3)},
+        "128 tokens, 64 texts, closed 2": {"shoal": peer_row(50, 80.0), "infinity": peer_row(40, 90.0)},
     },
 }  # fmt: skip
 SHARES = {"busy_share": 0.5, "batch_fill": 0.4, "cpu_share_of_machine": 0.3}
@@ -57,7 +65,9 @@ def made(tmp_path: Path, **results: Any) -> dict[str, str]:
 def test_every_section_has_its_figures_and_plots(tmp_path: Path) -> None:
     pages = made(tmp_path, peers=PEERS, dispatch=DISPATCH, dispatch_scale=SCALE, scaling=SCALING, other={"x": 1})
     text = pages.pop("docs/performance.md")
-    rows = ("| 1,000 | 1,000 | 20 a | 80% | 20% |", "| 64 | 300 | 900 |", "| failed | failed | 3 |")
+    rows = ("| 1,000 | 1,000 | 20 a | 80% | 20% |", "| 64 | 300 | 900 |", "| failed | failed | 3 |", "| 0 | 50% |",
+            "| 16 tokens, closed 32 | 400 | infinity | 4.00 | 4.00 |", "slow, one request takes 40 s",
+            "at commit def")  # fmt: skip
     others = ("needs CUDA", "what infinity is", "K = 16z, L = 20 a", "[other](../benchmarks/results/other.json)")
     for expected in (*rows, *others):
         assert expected in text
@@ -73,6 +83,7 @@ def test_where_shoal_is_behind_is_said(tmp_path: Path) -> None:
     assert "lone request: infinity has a lower p50, 5 ms beside 8 ms." in losses
     assert "lone request: infinity has more, 120 texts/s beside 100 texts/s." in losses
     assert "plain bounded_hash does 350 requests/s within L, pull 300." in losses
+    assert "128 tokens: sentence-transformers as a library does 60 texts/s, Shoal over HTTP 50." in losses
     assert "16 tokens, closed 32" not in losses
     nothing = page.pages(tmp_path / "none", "HEAD\n")["docs/performance.md"]
     assert "Nowhere" in nothing
