@@ -18,7 +18,7 @@ from shoal.bench.generator import send_load
 from shoal.bench.plan import Arrivals, Load
 from shoal.bench.targets import KINDS, Target, parse_targets
 from shoal.cli.root import cli
-from shoal.errors import InternalError, InvalidRequest, NotReady
+from shoal.errors import InternalError, InvalidRequest, NotReady, Unauthorized
 
 TEXTS = ["first text of all", "a second, somewhat longer text", "third"]
 PATHS = {"cohere": "/cohere", "voyage": "/voyage/v1", "tei": "/tei/device", "rerank": "/jina/v1", "openai": "/v1",
@@ -165,9 +165,28 @@ def test_the_command_finds_a_rate(fake_url: str, tmp_path: Path, shoal_bench: Ca
     assert found["highest_rate"] == pytest.approx(max(good, default=0), abs=0.01)
 
 
+def test_the_search_for_a_rate_starts_where_it_is_told(
+    fake_url: str, tmp_path: Path, shoal_bench: Callable[..., Result]
+) -> None:
+    figures = tmp_path / "figures.json"
+    limits = ("--p99-ms", "0.001", "--duration-s", "0.2", "--json", str(figures))
+    shoal_bench("--find-rate", "--rate", "0.2", *limits, f"openai+{fake_url}/v1#device")
+    trials = json.loads(figures.read_text())["targets"]["openai"]["trials"]
+    assert [trial["rate"] for trial in trials] == [0.2, 0.1]
+
+
 def test_a_closed_loop_says_so(fake_url: str, shoal_bench: Callable[..., Result]) -> None:
     result = shoal_bench("--duration-s", "0.2", "--rounds", "1", "--warm-up-s", "0", f"shoal+{fake_url}#device")
     assert "CLOSED LOOP" in result.output
+
+
+def test_a_server_that_wants_a_key_is_told_of_as_such() -> None:
+    with answering(response(b'{"error": "no such key"}', "401 Unauthorized")) as url:
+        expected = "answers 401: .*no such key.* --key openai=VARIABLE"
+        with pytest.raises(Unauthorized, match=expected):
+            with_model(parse_targets([url], {})[0])
+        with pytest.raises(Unauthorized, match=expected):
+            check(parse_targets([f"{url}#device"], {})[0], TEXTS)
 
 
 def test_wrong_arguments_are_named(
@@ -176,6 +195,8 @@ def test_wrong_arguments_are_named(
     monkeypatch.delenv("NO_SUCH_KEY", raising=False)
     assert "NO_SUCH_KEY is not set" in shoal_bench("--key", "openai=NO_SUCH_KEY", fake_url).output
     assert "exclude" in shoal_bench("--rate", "1", "--trace", __file__, f"{fake_url}#device").output
+    bursts = shoal_bench("--find-rate", "--rate", "1", "--burst", "4", f"{fake_url}#device").output
+    assert "neither --trace nor --burst" in bursts
     unknown = shoal_bench(f"{fake_url}#nothing")
     assert unknown.exit_code == 1
     assert "nothing" in unknown.output

@@ -32,6 +32,7 @@ def with_model(target: Target) -> Target:
 
     Raises:
         InvalidRequest: it lists several.
+        Unauthorized: it does not take the key, or wants one.
         NotReady: it does not answer.
     """
     if target.model or target.kind in _NAMELESS or target.address.path.endswith("/embeddings"):
@@ -40,6 +41,8 @@ def with_model(target: Target) -> Target:
     path = address.path + "/models" if address.path and target.kind not in ("shoal", "shoal-json") else "/v1/models"
     headers = {"authorization": f"Bearer {target.api_key}"} if target.api_key else {}
     [reply] = _ask(target, [message(address, "GET", path, headers, b"")], 1)
+    if reply.status in (401, 403):
+        target.check_status(reply)
     try:
         names = [str(entry["id"]) for entry in msgspec.json.decode(reply.body)["data"]]
     except (msgspec.MsgspecError, KeyError, TypeError):

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from shoal.bench.connection import Address, Reply, message
-from shoal.errors import InternalError, InvalidRequest
+from shoal.errors import InternalError, InvalidRequest, Unauthorized
 from shoal.types import EmbedReply, RerankReply
 
 __all__ = ["KINDS", "Kind", "Target", "parse_targets"]
@@ -89,15 +89,30 @@ class Target(msgspec.Struct, frozen=True):
             path = address.path + kind.paths[1] if address.path else kind.paths[0]
         return message(address, "POST", path, headers, kind.encode(texts, self.model, role))
 
+    def check_status(self, reply: Reply) -> None:
+        """Nothing where a reply is one.
+
+        Raises:
+            Unauthorized: the server does not take the key, or wants one.
+            InternalError: it answers another error.
+        """
+        if reply.status == 200:
+            return
+        said = f"{self.url} answers {reply.status}: {reply.body[:300].decode(errors='replace')}"
+        if reply.status not in (401, 403):
+            raise InternalError(said)
+        which = "The key of" if self.api_key else "There is no key for"
+        raise Unauthorized(said, hint=f"{which} {self.name!r}: --key {self.name}=VARIABLE names where a key is.")
+
     def read(self, reply: Reply, num_texts: int) -> Vectors:
         """Vectors, or scores, of a reply; checked.
 
         Raises:
-            InternalError: it is an error, or not what this API answers.
+            Unauthorized: it does not take the key, or wants one.
+            InternalError: it is another error, or not what this API answers.
         """
         kind = KINDS[self.kind]
-        if reply.status != 200:
-            raise InternalError(f"{self.url} answers {reply.status}: {reply.body[:300].decode(errors='replace')}")
+        self.check_status(reply)
         try:
             rows = kind.read(reply)
         except (msgspec.MsgspecError, KeyError, TypeError, ValueError, IndexError) as error:

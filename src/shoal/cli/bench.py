@@ -60,8 +60,11 @@ def _common(function: Any) -> Any:
 
 @bench.command(cls=Command)
 @click.argument("targets", nargs=-1)
-@click.option("--rate", type=click.FloatRange(0, min_open=True),
-              help="Open loop: requests a second, at random (Poisson).")  # fmt: skip
+@click.option(
+    "--rate",
+    type=click.FloatRange(0, min_open=True),
+    help="Open loop: requests a second, at random (Poisson). With --find-rate: the first one that is tried.",
+)
 @click.option("--burst", type=click.IntRange(1), default=1, show_default=True,
               help="Open loop: requests that come at the same moment; the mean rate stays.")  # fmt: skip
 @click.option("--trace", type=click.Path(exists=True, dir_okay=False, path_type=Path),
@@ -133,6 +136,8 @@ def run(
     found = benching.targets(targets, keys, model, server)
     requests = benching.requests(text, mix, items + any(target.kind.endswith("rerank") for target in found), seed)
     arrivals = benching.arrivals(**when)
+    if find_rate and arrivals.kind not in ("closed", "poisson"):
+        raise click.UsageError("--find-rate tries Poisson rates: it goes with neither --trace nor --burst.")
     for target in found:
         check(target, requests[0])
     loads = [Load(target, arrivals, requests, duration_s, timeout_s, seed) for target in found]
@@ -266,7 +271,7 @@ def _load(
 def _find(
     senders: Generator, loads: list[Load], p99_ms: float, facts: list[tuple[str, str]], *, is_shown: bool
 ) -> tuple[dict[str, Any], Page]:
-    from shoal.bench.measure import Trial, find_rates, searches_from_closed_loops
+    from shoal.bench.measure import RateSearch, Trial, find_rates, searches_from_closed_loops
     from shoal.bench.summary import rate_page, row
     from shoal.cli.benching import progress
 
@@ -280,7 +285,10 @@ def _find(
                 p99 = f"p99 {trial.measured.percentile_ms(99):,.1f} ms"
                 click.echo(f"{target.name}: {trial.rate:,.1f} requests/s: {p99}, {mark}", err=True)
 
-        searches = searches_from_closed_loops(senders, loads, max(1, loads[0].arrivals.concurrency))
+        if loads[0].arrivals.is_open:
+            searches = {load.target.name: RateSearch(load.arrivals.rate) for load in loads}
+        else:
+            searches = searches_from_closed_loops(senders, loads, loads[0].arrivals.concurrency)
         trials = find_rates(senders, loads, searches, p99_ms / 1000, 99.0, on_trial)
     figures = {
         name: {
