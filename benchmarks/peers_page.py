@@ -19,7 +19,9 @@ TOLERANCE = 1.02
 
 def peers(result: Result) -> Section:
     loads: Mapping[str, Rows] = result["loads"]
-    parts, plots, losses = [], {}, []
+    parts: list[str] = []
+    plots: dict[str, str] = {}
+    losses: list[str] = []
     for place, (load, rows) in enumerate(loads.items()):
         parts.append(_load(load, rows, result))
         losses += _behind(load, rows)
