@@ -43,7 +43,8 @@ def test_padding_is_bounded(lengths: list[int]) -> None:
 @pytest.mark.parametrize(("low", "high"), [(5, 40), (8, 256), (5, 300), (100, 101), (20, 21), (3, 512)])
 def test_padding_of_large_batches_is_small(low: int, high: int) -> None:
     lengths = np.random.default_rng(3).integers(low, high, 200).tolist()
-    assert computed_tokens(plan_rows(lengths)) <= 1.05 * sum(lengths)
+    plan = plan_rows(lengths, width_cost=1 / 5000)  # the dearer wide rows are, the more padding pays
+    assert computed_tokens(plan) <= 1.08 * sum(lengths)
 
 
 @given(st.lists(LENGTHS, min_size=20, max_size=40))

@@ -23,7 +23,7 @@ Ints = npt.NDArray[np.int32]
 _RUN_LOGITS = 1 << 24
 """Numbers that the vocabulary's logits of a run may be, but for a single row that has more: 64 MiB."""
 
-_WIDTH_COST = {"float32": 1 / 5000, "bfloat16": 1 / 700, "int8_weights": 1 / 5000, "int8": 1 / 5000}
+_WIDTH_COST = {"float32": 1 / 1400, "bfloat16": 1 / 700, "int8_weights": 1 / 1400, "int8": 1 / 1400}
 """See `packing.plan_rows`; where matrix multiplications are cheap, attention weighs more."""
 
 
