@@ -76,8 +76,10 @@ class _Run:
             intended = start + offset
             if (wait_s := intended - time.monotonic()) > 0:
                 await asyncio.sleep(wait_s)
-            self._measured.lag.add(max(0.0, time.monotonic() - intended))
-            task = self._loop.create_task(self._ask(intended))
+            sent = time.monotonic()
+            self._measured.lag.add(max(0.0, sent - intended))
+            # A timer may ring half a millisecond early, too; what is sent early has not waited since it was meant.
+            task = self._loop.create_task(self._ask(min(intended, sent)))
             under_way.add(task)
             task.add_done_callback(under_way.discard)
         if under_way:
