@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import math
 import time
 
 import pytest
 from tests.queue.deployments import LANE, Arrivals, Deployment, ack
 
 from shoal.errors import NotReady, TooLarge
+from shoal.queue.base import Pull
 from shoal.queue.dead import MAX_LETTERS
 from shoal.types import Lane
 
@@ -431,3 +433,84 @@ async def test_of_too_many_dead_letters_the_oldest_go(deployment: Deployment) ->
     letters = await queue.buried("default")
     assert len(letters) == MAX_LETTERS
     assert letters[-1].number - letters[0].number == MAX_LETTERS - 1
+
+
+async def take(pull: Pull, num_messages: int) -> None:
+    """Take, and wait for the end."""
+    ended = asyncio.get_running_loop().create_future()
+    pull.take(num_messages, lambda: ended.set_result(None))
+    await ended
+
+
+async def test_a_take_brings_what_waits_up_to_its_number_and_ends(deployment: Deployment) -> None:
+    publisher, puller = await deployment.connect(), await deployment.connect()
+    for number in range(5):
+        await publisher.publish(LANE, f"id{number}", b"%d" % number)
+    arrivals = Arrivals()
+    pull = await puller.pull(LANE, arrivals)
+    for most, in_all in ((3, 3), (10, 5), (10, 5)):
+        await take(pull, most)
+        assert arrivals.bodies == [b"%d" % number for number in range(in_all)]
+    assert pull.credit == 0
+    await publisher.publish(LANE, "later", b"later")
+    assert await publisher.depth(LANE) == 1
+    pull.grant(1)
+    await arrivals.reach(6)
+
+
+async def test_takes_of_two_never_share_a_message(deployment: Deployment) -> None:
+    publisher, left, right = [await deployment.connect() for _ in range(3)]
+    arrivals = Arrivals(), Arrivals()
+    pulls = [await queue.pull(LANE, into) for queue, into in zip((left, right), arrivals, strict=True)]
+    for number in range(40):
+        await publisher.publish(LANE, f"id{number}", b"%d" % number)
+    while len(arrivals[0].all) + len(arrivals[1].all) < 40:
+        await asyncio.gather(*(take(pull, 7) for pull in pulls))
+    assert sorted(arrivals[0].bodies + arrivals[1].bodies, key=int) == [b"%d" % number for number in range(40)]
+
+
+async def test_a_take_from_a_closed_pull_or_queue_ends(deployment: Deployment) -> None:
+    queue = await deployment.connect()
+    await queue.publish(LANE, "id", b"body")
+    arrivals = Arrivals()
+    pull = await queue.pull(LANE, arrivals)
+    await pull.close()
+    await take(pull, 1)
+    other = await queue.pull(Lane("default", "org/model-b"), arrivals)
+    await queue.close()
+    await take(other, 1)
+    assert not arrivals.all
+
+
+async def test_all_who_pull_hear_that_messages_wait_and_that_they_are_gone(deployment: Deployment) -> None:
+    publisher, taking, watching = [await deployment.connect() for _ in range(3)]
+    news = Arrivals(), Arrivals()
+    taken = Arrivals()
+    one = await taking.pull(LANE, taken, lambda: news[0]("news"))
+    other = await watching.pull(LANE, Arrivals(), lambda: news[1]("news"))
+    assert one.waiting_since == other.waiting_since == math.inf
+    before = time.time()
+    await publisher.publish(LANE, "id", b"body")
+    await asyncio.gather(*(into.reach(1) for into in news))
+    for pull in (one, other):
+        assert before - 0.5 <= pull.waiting_since <= time.time() + 0.1
+    await take(one, 5)
+    assert taken.bodies == [b"body"]
+    async with asyncio.timeout(20):
+        while one.waiting_since < math.inf or other.waiting_since < math.inf:
+            await publisher.depth(LANE)
+    taken.all[0].nak()
+    await news[1].reach(2)
+    await take(other, 1)
+
+
+async def test_what_came_by_credit_tells_of_what_waits_behind_it(deployment: Deployment) -> None:
+    publisher, puller = await deployment.connect(), await deployment.connect()
+    for number in range(3):
+        await publisher.publish(LANE, f"id{number}", b"%d" % number)
+    arrivals, news = Arrivals(), Arrivals()
+    pull = await puller.pull(LANE, arrivals, lambda: news("news"))
+    pull.grant(1)
+    await news.reach(1)
+    await take(pull, 10)
+    assert arrivals.bodies == [b"0", b"1", b"2"]

@@ -331,3 +331,34 @@ async def test_no_queue_setting_means_memory() -> None:
     queue = await open_queue(QueueSettings())
     assert isinstance(queue, MemoryQueue)
     await queue.close()
+
+
+async def test_a_take_ends_though_the_broker_does_not_answer(jetstream: JetStreamDeployment) -> None:
+    queue = await jetstream.connect(options=JetStreamOptions(publish_timeout_s=1.0))
+    arrivals, ended = Arrivals(), Arrivals()
+    pull = await queue.pull(LANE, arrivals)
+    await queue.publish(LANE, "id", b"body")
+    right, pull._next_subject = pull._next_subject, "shoal.plain.nowhere.listened"
+    listener = await queue.listen("nowhere.listened", lambda body: None)  # swallows the request, never answers
+    pull.take(1, lambda: ended("no answer"))
+    await ended.reach(1)
+    pull._next_subject = right
+    pull.take(1, lambda: ended("answered"))
+    await ended.reach(2)
+    assert arrivals.bodies == [b"body"]
+    await kill(jetstream.broker)
+    pull.take(1, lambda: ended("broker gone"))
+    await ended.reach(3)
+    await listener.close()
+
+
+async def test_a_take_from_a_consumer_that_is_gone_ends(jetstream: JetStreamDeployment) -> None:
+    queue = await jetstream.connect()
+    arrivals, ended = Arrivals(), Arrivals()
+    pull = await queue.pull(LANE, arrivals)
+    await queue._api.call("STREAM.DELETE.SHOAL_default")
+    pull.take(1, lambda: ended("no consumer"))
+    await ended.reach(1)
+    await queue.publish(LANE, "id", b"body")
+    pull.grant(1)
+    await arrivals.reach(1)

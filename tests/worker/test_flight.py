@@ -1,5 +1,8 @@
 """When the device should be done, and from when on a partial batch may follow."""
 
+from types import SimpleNamespace
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -12,11 +15,12 @@ from worker.station import SPEC
 from worker.test_work import model
 
 MODEL = model(CostModel(0.01, 1e-5))
+LEASE: Any = SimpleNamespace(published_at=0.0)
 CHUNK = Chunk("r", 0, SPEC.id, EmbedOptions(), b"", "json", 1, 0, 0, "", (Render(),), deadline=1e9)
 
 
 def batch(num_tokens: int) -> Batch:
-    work = Work(MODEL, None, CHUNK, 0.0, 0.0)  # type: ignore[arg-type]
+    work = Work(MODEL, LEASE, CHUNK, 0.0, 0.0)
     return Batch(MODEL, [WorkItem(work, 0, Prepared(np.zeros(num_tokens, np.int32)), 0.0)])
 
 

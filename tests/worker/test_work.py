@@ -58,8 +58,8 @@ def test_seconds_of_work_are_counted_in_the_batches_that_there_will_be() -> None
     """Short items fill a batch by their number, long before it has its tokens."""
     one = model(CostModel(0.01, 1e-5), max_items=10)
     for _ in range(200):
-        one.count_chunk(num_tokens=40, num_items=2, priority="default")
-    one.hold(1_000, "default")
+        one.count_chunk(num_tokens=40, num_items=2, priority="default", seconds=0.0)
+    one.hold(1_000)
     assert one.full_batch_tokens == pytest.approx(200, rel=0.01)
     assert one.held_s == pytest.approx(5 * one.cost.seconds(200), rel=0.01)
 

@@ -55,7 +55,7 @@ class Lease(Protocol):
 
 
 class Pull(Protocol):
-    """A standing pull on one lane: messages come as they are published, as long as there is credit."""
+    """How a worker draws from a lane: with credit, messages come as they are published; `take` asks for what waits."""
 
     @property
     def credit(self) -> int:
@@ -63,7 +63,23 @@ class Pull(Protocol):
         ...
 
     def grant(self, num_messages: int) -> None:
-        """Raise the credit by so many messages; each delivery lowers it by one."""
+        """Raise the credit by so many messages; each delivery that was not taken lowers it by one."""
+        ...
+
+    @property
+    def waiting_since(self) -> float:
+        """Unix time since when a message may have waited for somebody to take it; infinite if none is known to.
+
+        Over a network this is a rumour: what it says may be gone, or come some milliseconds late. A message that no
+        rumour tells of comes to the next credit.
+        """
+        ...
+
+    def take(self, num_messages: int, on_end: Callable[[], None]) -> None:
+        """Take up to so many of the messages that wait now, beside the credit; never waits for more to be published.
+
+        They come as all do, and then `on_end` is called once, whatever happens; until then there is no further take.
+        """
         ...
 
     async def close(self) -> None:
@@ -97,8 +113,14 @@ class Queue(Protocol):
         """As `publish`, without waiting: `on_failure` gets what it would raise, now or later."""
         ...
 
-    async def pull(self, lane: Lane, on_lease: Callable[[Lease], None]) -> Pull:
-        """Open a standing pull, with credit 0."""
+    async def pull(
+        self, lane: Lane, on_lease: Callable[[Lease], None], on_waiting: Callable[[], None] = lambda: None
+    ) -> Pull:
+        """Open a standing pull, with credit 0.
+
+        Args:
+            on_waiting: called when it is known that messages wait which no credit brought, not necessarily each time.
+        """
         ...
 
     async def purge(self, lane: Lane) -> int:

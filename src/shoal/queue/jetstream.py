@@ -13,7 +13,9 @@ comes again.
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
+import uuid
 from collections.abc import Callable
 from typing import Self
 
@@ -28,6 +30,7 @@ from shoal.queue.dead import Buried
 from shoal.queue.jetstream_dead import DeadStream
 from shoal.queue.names import address_subject, consumer_name, lane_subject, stream_name
 from shoal.queue.pull import JetStreamLease, JetStreamPull
+from shoal.queue.rumour import Rumours
 from shoal.queue.streams import JetStreamOptions, Streams, incarnation
 from shoal.settings import QueueSettings
 from shoal.types import Lane
@@ -65,6 +68,9 @@ class JetStreamQueue:
         self._restoring: asyncio.Task[None] | None = None
         self._callbacks: list[Callable[[], None]] = []
         self._dead = DeadStream(self._api)
+        self._id = uuid.uuid4().hex[:12]
+        self._rumours: dict[str, Rumours] = {}
+        self._listeners: dict[str, asyncio.Task[JetStreamListener]] = {}
         self._is_closed = False
 
     @classmethod
@@ -84,6 +90,7 @@ class JetStreamQueue:
         deadline = self._loop.time() + self._options.publish_timeout_s
         subject = lane_subject(lane)
         headers = {"Nats-Msg-Id": names.message_id(message_id)}
+        self._rumours_of(lane.pool).published(subject)
         async with self._window:
             while True:
                 left_s = deadline - self._loop.time()
@@ -109,17 +116,33 @@ class JetStreamQueue:
             return
         try:
             headers = {"Nats-Msg-Id": names.message_id(message_id)}
-            self._connection.tell(lane_subject(lane), body, self._options.publish_timeout_s, headers, answered)
+            subject = lane_subject(lane)
+            self._connection.tell(subject, body, self._options.publish_timeout_s, headers, answered)
+            self._rumours_of(lane.pool).published(subject)
         except ConnectionLost:
             self._publish_later(lane, message_id, body, on_failure)
 
-    async def pull(self, lane: Lane, on_lease: Callable[[JetStreamLease], None]) -> JetStreamPull:
+    async def pull(
+        self, lane: Lane, on_lease: Callable[[JetStreamLease], None], on_waiting: Callable[[], None] = lambda: None
+    ) -> JetStreamPull:
         async def ensure_consumer() -> str:
             return await self._streams.ensure_consumer(lane)
 
+        rumours = self._rumours_of(lane.pool)
         pull = JetStreamPull(
-            self._connection, ensure_consumer, on_lease, self._options.pull_expiry_s, self._options.publish_timeout_s
+            self._connection,
+            ensure_consumer,
+            on_lease,
+            on_waiting,
+            rumours,
+            lane_subject(lane),
+            self._options.pull_expiry_s,
+            self._options.publish_timeout_s,
         )
+        if lane.pool not in self._listeners:
+            hearing = self.listen(_rumour_address(lane.pool), rumours.hear)
+            self._listeners[lane.pool] = self._connection.spawn(hearing)
+        await asyncio.wait([self._listeners[lane.pool]])
         self._pulls.add(pull)
         await pull.attach()
         return pull
@@ -196,7 +219,16 @@ class JetStreamQueue:
         if self._restoring is not None:
             self._restoring.cancel()
         await asyncio.gather(*(pull.close() for pull in self._pulls))
+        for rumours in self._rumours.values():
+            rumours.close()
         await self._connection.close()
+
+    def _rumours_of(self, pool: str) -> Rumours:
+        rumours = self._rumours.get(pool)
+        if rumours is None:
+            send = functools.partial(self.send, _rumour_address(pool))
+            rumours = self._rumours[pool] = Rumours(send, self._id)
+        return rumours
 
     def _publish_later(self, lane: Lane, message_id: str, body: bytes, on_failure: Callable[[Exception], None]) -> None:
         """What `post` could not do at once: try as long as `publish` does."""
@@ -262,6 +294,10 @@ class JetStreamQueue:
         self._pulls = {pull for pull in self._pulls if not pull.is_closed}
         for pull in self._pulls:
             pull.check()
+
+
+def _rumour_address(pool: str) -> Address:
+    return f"waiting.{names.token(pool)}"
 
 
 def _is_stored(answer: Msg) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
+import math
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable
@@ -80,14 +81,25 @@ class MemoryLease:
 class MemoryPull:
     """A `Pull`."""
 
-    def __init__(self, lane: _Lane, on_lease: Callable[[MemoryLease], None]) -> None:
+    def __init__(self, lane: _Lane, on_lease: Callable[[MemoryLease], None], on_waiting: Callable[[], None]) -> None:
         self._lane = lane
         self.on_lease = on_lease
+        self.on_waiting = on_waiting
         self.credit = 0
 
     def grant(self, num_messages: int) -> None:
         self.credit += num_messages
         self._lane.schedule()
+
+    @property
+    def waiting_since(self) -> float:
+        line = self._lane.again or self._lane.waiting
+        return line[0].published_at if line else math.inf
+
+    def take(self, num_messages: int, on_end: Callable[[], None]) -> None:
+        if self in self._lane.pulls:
+            self._lane.give(self, num_messages)
+        on_end()
 
     async def close(self) -> None:
         self.credit = 0
@@ -136,6 +148,14 @@ class _Lane:
                 continue
             num_broke = 0
             pull.credit -= 1
+            self.give(pull, 1)
+        if self.waiting or self.again:
+            for pull in self.pulls:
+                pull.on_waiting()
+
+    def give(self, pull: MemoryPull, most: int) -> None:
+        """Lend a pull up to so many of the messages that wait."""
+        for _ in range(min(most, len(self.again) + len(self.waiting))):
             lease = self.queue.lend((self.again or self.waiting).popleft())
             try:
                 pull.on_lease(lease)
@@ -177,9 +197,11 @@ class MemoryQueue:
         except ShoalError as error:
             on_failure(error)
 
-    async def pull(self, lane: Lane, on_lease: Callable[[MemoryLease], None]) -> MemoryPull:
+    async def pull(
+        self, lane: Lane, on_lease: Callable[[MemoryLease], None], on_waiting: Callable[[], None] = lambda: None
+    ) -> MemoryPull:
         place = self._lane(lane)
-        pull = MemoryPull(place, on_lease)
+        pull = MemoryPull(place, on_lease, on_waiting)
         place.pulls.append(pull)
         return pull
 

@@ -2,8 +2,8 @@
 
 The worker grants credit; this file keeps requests at the broker for it, so that a message leaves the moment it is
 published. A request asks for a number of messages and ends when they came or when it expires, which the broker tells
-together with how many did not come. Never is more asked for than there is credit. It must not know how a consumer is
-made, nor what a message means.
+together with how many did not come. Never is more asked for than there is credit. What the worker takes beside it is
+asked for once (take.py). It must not know how a consumer is made, nor what a message means.
 """
 
 from __future__ import annotations
@@ -11,7 +11,9 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
+import math
 import random
+import time
 from collections.abc import Awaitable, Callable
 
 import msgspec
@@ -19,6 +21,8 @@ from nats.aio.msg import Msg
 
 from shoal.errors import ShoalError
 from shoal.queue.connection import Connection, ConnectionLost, Subscription
+from shoal.queue.rumour import LaneRumour, Rumours
+from shoal.queue.take import Taking
 
 __all__ = ["JetStreamLease", "JetStreamPull"]
 
@@ -32,10 +36,20 @@ _log = logging.getLogger(__name__)
 class JetStreamLease:
     """A `Lease`. Its answers are sent without waiting; one that is lost lets the lease run out."""
 
-    __slots__ = ("_connection", "_is_answered", "_reply", "body", "delivery_count", "published_at")
+    __slots__ = (
+        "_connection",
+        "_is_answered",
+        "_on_nak",
+        "_reply",
+        "body",
+        "delivery_count",
+        "num_waiting",
+        "published_at",
+    )
 
-    def __init__(self, connection: Connection, message: Msg) -> None:
+    def __init__(self, connection: Connection, message: Msg, on_nak: Callable[[float], None]) -> None:
         self._connection = connection
+        self._on_nak = on_nak
         self._reply = message.reply
         self._is_answered = False
         self.body: bytes = message.data
@@ -45,6 +59,7 @@ class JetStreamLease:
         first = 4 if len(words) == 9 else 6
         self.delivery_count = int(words[first])
         self.published_at = int(words[first + 3]) / 1e9
+        self.num_waiting = int(words[first + 4])  # messages behind this one in the lane
 
     def ack(self) -> None:
         self._answer(b"+ACK")
@@ -53,7 +68,9 @@ class JetStreamLease:
         self._answer(b"+TERM")
 
     def nak(self, delay_s: float = 0.0) -> None:
-        self._answer(b'-NAK {"delay":%d}' % int(delay_s * 1e9) if delay_s > 0 else b"-NAK")
+        if not self._is_answered:
+            self._answer(b'-NAK {"delay":%d}' % int(delay_s * 1e9) if delay_s > 0 else b"-NAK")
+            self._on_nak(self.published_at)
 
     def in_progress(self) -> None:
         if not self._is_answered:
@@ -78,6 +95,8 @@ class JetStreamPull:
         connection: what it runs over.
         ensure_consumer: makes stream and consumer where they are missing, and gives the subject of pull requests.
         on_lease: called for each message.
+        on_waiting: see `Queue.pull`.
+        rumours, subject: where it hears of its lane, and tells what it leaves.
         expiry_s: after this the broker ends a request, and it is asked anew.
         timeout_s: for the steps of attaching.
     """
@@ -87,6 +106,9 @@ class JetStreamPull:
         connection: Connection,
         ensure_consumer: Callable[[], Awaitable[str]],
         on_lease: Callable[[JetStreamLease], None],
+        on_waiting: Callable[[], None],
+        rumours: Rumours,
+        subject: str,
         expiry_s: float,
         timeout_s: float,
     ) -> None:
@@ -94,6 +116,12 @@ class JetStreamPull:
         self._connection = connection
         self._ensure_consumer = ensure_consumer
         self._on_lease = on_lease
+        self._on_waiting = on_waiting
+        self._rumours = rumours
+        self._subject = subject
+        self._rumour = LaneRumour(self._heard)
+        rumours.lanes.setdefault(subject, set()).add(self._rumour)
+        self._taking = Taking(connection, self._took, self._take_ended, timeout_s)
         self._expiry_s = expiry_s
         self._heartbeat_s = expiry_s / _HEARTBEATS_PER_REQUEST
         self._timeout_s = timeout_s
@@ -114,17 +142,31 @@ class JetStreamPull:
         self.credit += num_messages
         self._schedule()
 
+    @property
+    def waiting_since(self) -> float:
+        return math.inf if self.credit > 0 or not self._next_subject else self._rumour.since(time.time())
+
+    def take(self, num_messages: int, on_end: Callable[[], None]) -> None:
+        if self.is_closed:
+            on_end()
+        else:
+            self._taking.start(self._next_subject, num_messages, on_end)
+
     async def close(self) -> None:
+        if not self.is_closed:
+            self._forget_rumour()
         self.is_closed = True
         self.credit = 0
         if self._attaching is not None:
             await asyncio.wait([self._attaching])
         await self._detach()
+        await self._taking.close()
 
     def detach(self) -> None:
         """Forget what was asked for: the connection that it was asked on is gone."""
         self._asked = 0
         self._next_subject = ""
+        self._taking.abandon()
 
     async def attach(self) -> None:
         """Make an inbox and ask for all credit there; what fails is tried again by itself, this only waits a while."""
@@ -134,6 +176,7 @@ class JetStreamPull:
 
     def check(self) -> None:
         """Called now and then: start over if nothing is asked for, or the broker owes a sign of life."""
+        self._taking.check()
         if not self._next_subject:
             self._start_over()
         elif self._asked > 0:
@@ -210,7 +253,7 @@ class JetStreamPull:
         if not message.reply.startswith("$JS.ACK."):
             self._receive_status(message)
             return
-        lease = JetStreamLease(self._connection, message)
+        lease = self._lease(message)
         if self.is_closed:
             lease.nak()
             return
@@ -219,7 +262,46 @@ class JetStreamPull:
         self._asked = max(0, self._asked - 1)
         if self.credit - self._asked >= self._asked:
             self._schedule()
+        self._rumour.left(lease.published_at if lease.num_waiting else math.inf, time.time())
         self._on_lease(lease)
+        if lease.num_waiting:
+            self._heard()
+
+    def _lease(self, message: Msg) -> JetStreamLease:
+        return JetStreamLease(self._connection, message, self._handed_back)
+
+    def _handed_back(self, published_at: float) -> None:
+        """A message waits again: nobody else tells the others, and ourselves."""
+        self._rumours.published(self._subject)
+        self._rumour.published(published_at)
+
+    def _heard(self) -> None:
+        if self.credit <= 0:  # with credit, it comes by itself
+            self._on_waiting()
+
+    def _took(self, message: Msg) -> float:
+        """A message that was taken is here; returns when it was published."""
+        lease = self._lease(message)
+        if self.is_closed:
+            lease.nak()
+        else:
+            self._on_lease(lease)
+        return lease.published_at
+
+    def _take_ended(self, last_published_at: float, *, is_short: bool) -> None:
+        """See `Taking`: what is left has waited since the last message that came, if anything is left."""
+        now = time.time()
+        since = math.inf if is_short else last_published_at
+        self._rumour.left(since, now)
+        self._rumours.left(self._subject, since)
+        if is_short and last_published_at:
+            self._rumour.doubt(now)
+
+    def _forget_rumour(self) -> None:
+        rumours = self._rumours.lanes[self._subject]
+        rumours.discard(self._rumour)
+        if not rumours:
+            del self._rumours.lanes[self._subject]
 
     def _receive_status(self, message: Msg) -> None:
         headers = message.headers or {}

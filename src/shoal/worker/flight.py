@@ -13,6 +13,9 @@ MAX_BATCHES = 2
 LEAD_S = 0.002
 """So long before the running batch should end, or half of its time if that is less, a partial one may follow it."""
 
+TAKE_LEAD_S = 0.03
+"""So long before, beside the time that preparing takes, the next batch is taken: a busy queue should have answered."""
+
 FULL_LEAD_S = 0.005
 FULL_LEAD_SHARE = 0.25
 """So long before, or this part of its time if that is more, a full one may: until then what is more urgent may come."""
@@ -25,6 +28,7 @@ class Flight:
         ends_at: when the device should be idle.
         lead_starts_at: from when on a partial batch may be sent ahead.
         full_lead_starts_at: from when on a full one may.
+        takes_start_at: from when on the next one may be taken from the queue.
     """
 
     def __init__(self) -> None:
@@ -32,6 +36,7 @@ class Flight:
         self.ends_at = 0.0
         self.lead_starts_at = 0.0
         self.full_lead_starts_at = 0.0
+        self.takes_start_at = 0.0
 
     def __contains__(self, batch: Batch) -> bool:
         return batch in self._batches
@@ -64,3 +69,5 @@ class Flight:
         running_s = self._batches[0].expected_s if self._batches else 0.0
         self.lead_starts_at = ends_at - min(LEAD_S, running_s / 2)
         self.full_lead_starts_at = ends_at - max(FULL_LEAD_S, FULL_LEAD_SHARE * running_s)
+        prepare_s = self._batches[-1].model.prepare_s if self._batches else 0.0
+        self.takes_start_at = ends_at - TAKE_LEAD_S - prepare_s

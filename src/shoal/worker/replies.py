@@ -32,7 +32,7 @@ class Replies:
         threads: for results that take long to finish.
 
     Attributes:
-        on_close: called when a work has left: there is room.
+        on_close: called when a work has left: it may have been all that there was to do.
     """
 
     def __init__(self, queue: Queue, measures: Measures, threads: Executor) -> None:
@@ -58,13 +58,14 @@ class Replies:
     def add(self, work: Work) -> None:
         """Take responsibility for a work."""
         self._open[work.chunk.chunk_id] = work
-        work.model.hold(work.num_tokens, work.chunk.priority)
+        work.model.hold(work.num_tokens)
         self._measures.took(work)
 
     def recount(self, work: Work, num_tokens: int) -> None:
         """Put the true number of tokens in the place of the gateway's estimate."""
-        work.model.hold(num_tokens - work.num_tokens, work.chunk.priority)
-        work.model.count_chunk(num_tokens, len(work.prepared), work.chunk.priority)
+        work.model.hold(num_tokens - work.num_tokens)
+        prepare_s = work.prepared_at - work.received_at
+        work.model.count_chunk(num_tokens, len(work.prepared), work.chunk.priority, prepare_s)
         work.num_tokens = num_tokens
 
     def of(self, model: Model | None = None) -> list[Work]:
@@ -194,10 +195,10 @@ class Replies:
 
     def _close(self, work: Work) -> None:
         work.close()
-        work.model.hold(-work.num_tokens, work.chunk.priority)
+        work.model.hold(-work.num_tokens)
         self._open.pop(work.chunk.chunk_id, None)
-        self.on_close()
         self._left.set()
+        self.on_close()
 
 
 def _outputs(work: Work) -> list[Rendered]:

@@ -3,6 +3,8 @@
 `admit` receives, `pump` schedules and runs, `_landed` replies; they are the worker's core loop, driven by events.
 
 - An idle device gets whatever waits at once.
+- Of a busy one, the next batch is taken from the queue shortly before the running one should end, and none after it:
+  until then, whoever is free first may have it.
 - At most one batch is sent ahead of the one that runs, so that the device never waits for us: a full one in the last
   quarter of the running batch, a partial one only when that is about to end, as it may still grow until then.
 - Of several models, the one whose first item has the oldest virtual start goes next.
@@ -19,6 +21,7 @@ from collections import deque
 from collections.abc import Callable, Collection
 from concurrent.futures import Executor
 from functools import partial
+from time import time
 
 from shoal.errors import InternalError, NotReady, ShoalError
 from shoal.queue.base import Queue
@@ -33,6 +36,7 @@ from shoal.worker.gone import Gone
 from shoal.worker.intake import Intake
 from shoal.worker.measures import Measures
 from shoal.worker.replies import Replies
+from shoal.worker.taps import Tap, Taps
 from shoal.worker.work import Batch, Model, Work, WorkItem
 
 __all__ = ["Sidecar"]
@@ -50,7 +54,7 @@ TIMER_S = 0.001
 
 HEAD_START: dict[Priority, float] = {"interactive": 2.0, "default": 0.0, "bulk": -2.0}
 """Latency objectives by which a lane's items count as older, or younger, than they are. Age counts from their arrival
-here, not from when they were published: else the rest of a long request would pass for older than all short ones."""
+at the queue, where a gateway lets no more than about two batches a worker wait."""
 
 
 class Sidecar:
@@ -76,6 +80,11 @@ class Sidecar:
         self.replies = Replies(queue, measures, threads)
         self._loop = asyncio.get_running_loop()
         self._gone = Gone(self._loop.time)
+        self._flight = Flight()
+        self._taps = Taps(
+            self.models.values(), self._start_of, settings.latency_objective_ms / 1000, self._pump_if_wanted
+        )
+        self.replies.on_close = self._pump_if_wanted
         self._dead_letters = dead_letters = DeadLetters(
             queue, queue_settings.pool, worker_id, self.replies, measures, keeps_bodies=settings.keep_dead_bodies
         )
@@ -83,7 +92,8 @@ class Sidecar:
         self._intake = Intake(
             queue,
             queue_settings.pool,
-            self.models.values(),
+            self._taps,
+            self._wants_work,
             self.replies,
             threads,
             self.admit,
@@ -95,7 +105,6 @@ class Sidecar:
         self._link = link
         self._settings = settings
         self._on_change = on_change
-        self._flight = Flight()
         self._again: deque[Batch] = deque()
         self._timer: asyncio.TimerHandle | None = None
         self._is_paused = False
@@ -111,20 +120,20 @@ class Sidecar:
         """Serve a model from now on; its session is loaded."""
         await self._intake.open(model)
         self.models[model.id] = model
-        self._intake.top_up_soon()
+        self._intake.start(model)
         if self._keeper is None:
             self._keep_leases()
 
     def admit(self, work: Work) -> None:
         """Let a work's prepared items wait for the device; answer it if they need none."""
         model = work.model
-        head_start_s = HEAD_START[work.chunk.priority] * self._settings.latency_objective_ms / 1000
+        arrived_at = work.arrived_at - self._head_start_s(work.chunk.priority)
         if work.rows.num_missing == 0:
             self.replies.complete(work)
             return
         for index, prepared in enumerate(work.prepared):
             cost_s = model.cost.c_s * prepared.cost
-            item = WorkItem(work, index, prepared, virtual_start(work.received_at - head_start_s, cost_s))
+            item = WorkItem(work, index, prepared, virtual_start(arrived_at, cost_s))
             item.num_crashes = self._dead_letters.num_crashes(model.id, prepared)
             model.waiting.add(item, item.start)
         self._pump_soon()
@@ -136,6 +145,24 @@ class Sidecar:
 
     # Schedule
 
+    def _head_start_s(self, priority: Priority) -> float:
+        return HEAD_START[priority] * self._settings.latency_objective_ms / 1000
+
+    def _start_of(self, tap: Tap) -> float:
+        """Virtual start of an item in the queue, of the size that items there have."""
+        age_s = time() - tap.pull.waiting_since
+        return virtual_start(self._loop.time() - age_s - self._head_start_s(tap.priority), tap.model.item_s)
+
+    def _wants_work(self) -> bool:
+        """Whether the next batch should be here now, be it for a host that is about to be back."""
+        if self._flight.is_full:
+            return False
+        return not self._flight or self._loop.time() > self._flight.takes_start_at - TIMER_S
+
+    def _pump_if_wanted(self) -> None:
+        if self._wants_work():
+            self._pump_soon()
+
     def _pump_soon(self) -> None:
         """Pump once all that arrived in this turn of the event loop is in: what comes together should go together."""
         if not self._is_pump_due:
@@ -145,11 +172,20 @@ class Sidecar:
     def pump(self) -> None:
         """Send the device what it should have now."""
         self._is_pump_due = False
+        self._take()
         while (batch := self._next_batch()) is not None:
             self._launch(batch)
+            self._take()
+
+    def _take(self) -> None:
+        """Have the next batch taken from the queue if it is time for that; if not, wake up when it is."""
+        if self._wants_work():
+            self._taps.take(is_idle=not self._flight)
+        elif not self._flight.is_full:
+            self._wake_at(self._flight.takes_start_at)
 
     def _next_batch(self) -> Batch | None:
-        if self._is_paused or self._flight.is_full:
+        if self._is_paused or self._flight.is_full or self._taps.is_taking:
             return None
         if self._again:
             return self._again.popleft()
@@ -173,16 +209,20 @@ class Sidecar:
         starts_at = flight.full_lead_starts_at if self._is_full(model) else flight.lead_starts_at
         if self._loop.time() > starts_at - TIMER_S:
             return True
-        if self._timer is None or self._timer.when() > starts_at:
-            self._forget_lead()
-            self._timer = self._loop.call_at(starts_at, self._start_lead)
+        self._wake_at(starts_at)
         return False
 
-    def _start_lead(self) -> None:
+    def _wake_at(self, when: float) -> None:
+        """Pump then, or earlier."""
+        if self._timer is None or self._timer.when() > when:
+            self._forget_timer()
+            self._timer = self._loop.call_at(when, self._wake)
+
+    def _wake(self) -> None:
         self._timer = None
         self.pump()
 
-    def _forget_lead(self) -> None:
+    def _forget_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -201,7 +241,8 @@ class Sidecar:
             self._isolate(batch, error)
             return
         self._flight.add(batch, now)
-        self._forget_lead()
+        self._taps.next_batch()
+        self._forget_timer()
         self.num_batches += 1
         self.num_items += len(batch.items)
         self._link.run(batch.model.id, features).add_done_callback(partial(self._landed, batch))
@@ -221,7 +262,7 @@ class Sidecar:
             future.exception()
             return
         self._flight.remove(batch, self._loop.time())
-        self._forget_lead()
+        self._forget_timer()
         error = future.exception()
         if isinstance(error, Exception):
             self._isolate(batch, error)
@@ -278,7 +319,6 @@ class Sidecar:
         """The host is back with its sessions."""
         self._is_paused = False
         self.pump()
-        self._intake.top_up_soon()
 
     async def drop(self, model: Model, error: ShoalError) -> None:
         """Serve a model no more, and refuse what waits for it."""
@@ -312,6 +352,7 @@ class Sidecar:
             logger.error("A batch takes over %g s longer than expected; killing the runtime host", HANG_S)
             self._link.kill()
         self.replies.keep(now)
+        self._taps.look_round()
         self._keeper = self._loop.call_later(self._keep_alive_s, self._keep_leases)
 
     async def close(self, drain_s: float) -> bool:

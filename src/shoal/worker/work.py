@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from statistics import median
-from typing import get_args
 
 from shoal.adapters.base import Adapter, Prepared, runs_by_item
 from shoal.catalog.spec import ModelSpec
@@ -41,8 +40,9 @@ class Model:
         quantum_tokens: tokens that a batch should have at most.
         waiting: prepared items that wait for the device.
         pulls: standing pulls by lane, the most urgent first.
-        held_in: tokens of the chunks on loan, those on the device included, by lane.
-        held_tokens: their sum.
+        held_tokens: of the chunks on loan, those on the device included.
+        preparing_tokens: of them, those of chunks that are being prepared; an estimate.
+        prepare_s_per_token: moving mean of the time from a chunk's arrival until it is prepared.
         pace: moving mean of how much longer batches take than measured at load; the host may share its cores with us.
         tokens_per_chunk, tokens_per_item: moving means; until the first chunk has come, it counts for a quantum. The
             first leaves out the lane `bulk`, whose chunks are about a quantum each.
@@ -76,8 +76,9 @@ class Model:
         self.profile, self.drift = "", 0.0
         self.waiting: Waiting[WorkItem] = Waiting()
         self.pulls: dict[Priority, Pull] = {}
-        self.held_in: dict[Priority, int] = dict.fromkeys(get_args(Priority), 0)
         self.held_tokens = 0
+        self.preparing_tokens = 0
+        self.prepare_s_per_token = 0.0
         self.pace = 1.0
         self._ratios: deque[float] = deque(maxlen=JUDGED_BATCHES)
         self._num_chunks = 0
@@ -95,6 +96,11 @@ class Model:
         return max(1.0, min(self.quantum_tokens, self.max_items * self.tokens_per_item))
 
     @property
+    def item_s(self) -> float:
+        """Seconds that an item's tokens take, as far as items have come; 0 before the first."""
+        return self.cost.c_s * self.tokens_per_item if self._num_chunks else 0.0
+
+    @property
     def seconds_per_token(self) -> float:
         """In full batches."""
         tokens = self.full_batch_tokens
@@ -105,18 +111,13 @@ class Model:
         """Seconds of work on loan."""
         return self.held_tokens * self.seconds_per_token
 
-    def held_in_s(self, priority: Priority) -> float:
-        """Seconds of one lane's work on loan."""
-        return self.held_in[priority] * self.seconds_per_token
-
     @property
     def is_busy(self) -> bool:
         """Whether there is work for it, here or in the queue: a lane without credit may hold some."""
         return self.held_tokens > 0 or any(pull.credit == 0 for pull in self.pulls.values())
 
-    def hold(self, num_tokens: int, priority: Priority) -> None:
+    def hold(self, num_tokens: int) -> None:
         """Count so many tokens more (or fewer) as held."""
-        self.held_in[priority] += num_tokens
         self.held_tokens += num_tokens
 
     @property
@@ -177,19 +178,26 @@ class Model:
     def _quantum(self) -> int:
         return quantum(self.cost, self._objective_s, self.spec.tokenization.max_length, self.max_tokens)
 
-    def count_chunk(self, num_tokens: int, num_items: int, priority: Priority) -> None:
-        """Let a chunk's true size into the moving means."""
+    @property
+    def prepare_s(self) -> float:
+        """Seconds that preparing a full batch should take."""
+        return self.prepare_s_per_token * self.full_batch_tokens
+
+    def count_chunk(self, num_tokens: int, num_items: int, priority: Priority, seconds: float) -> None:
+        """Let a chunk's true size, and the time that preparing it took, into the moving means."""
         self._num_chunks += 1
         weight = max(MEAN_WEIGHT, 1 / self._num_chunks)
         if priority != "bulk":
             self.tokens_per_chunk += weight * (num_tokens - self.tokens_per_chunk)
         self.tokens_per_item += weight * (num_tokens / num_items - self.tokens_per_item)
+        self.prepare_s_per_token += weight * (seconds / max(num_tokens, 1) - self.prepare_s_per_token)
 
 
 class Work:
     """One chunk on loan.
 
     Attributes:
+        arrived_at: at the queue; its age decides when it goes.
         deadline: minus infinity once the work is closed, so that what is left of it falls out of every queue.
         num_tokens: what it counts for in its model's `held_tokens`: an estimate until it is prepared.
         prepared: what its items became, once tokenised.
@@ -198,6 +206,7 @@ class Work:
     """
 
     __slots__ = (
+        "arrived_at",
         "chunk",
         "deadline",
         "inference_s",
@@ -216,6 +225,7 @@ class Work:
         self.lease = lease
         self.chunk = chunk
         self.received_at = now
+        self.arrived_at = now - max(0.0, unix_now - lease.published_at)
         self.deadline = now + (chunk.deadline - unix_now)
         self.queue_s = max(0.0, unix_now - chunk.published_at) if chunk.published_at else 0.0
         self.num_tokens = chunk.estimated_tokens
