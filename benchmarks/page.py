@@ -131,7 +131,7 @@ def _dispatch(result: Result) -> Section:
             for system, one in systems.items()
         ]
         columns = ("dispatch", "requests/s within L", "pull / this", "devices busy", "batches full", "CPU used")
-        parts.append(f"### {name}\n\n" + table(columns, rows))
+        parts.append(f"### {name}\n\n" + table(columns, rows) + _screened(cell))
         bars[name] = {system: one["goodput"] for system, one in systems.items() if _is_shown(system)}
         others = {system: one["goodput"] for system, one in systems.items() if system != "shoal"}
         if others and pull < 0.98 * max(others.values()):
@@ -147,6 +147,16 @@ def _dispatch(result: Result) -> Section:
     )
     plot = bar_chart(bars, title="Goodput by dispatch", y=Axis("requests within L", "1/s"))
     return Section("\n".join([text, *parts]), {"dispatch.svg": plot}, losses)
+
+
+def _screened(cell: Result) -> str:
+    """Which shipped policies were left out of a cell, and why."""
+    if "screening" not in cell:
+        return ""
+    rate, shares = cell["screening"]["rate"], cell["screening"]["share_within"]
+    ordered = sorted(shares, key=lambda name: -shares[name])
+    listed = ", ".join(f"{name} {shares[name]:.1%}" for name in ordered)
+    return f"\nAnswered within L at {number(rate)} requests/s, by which the policies searched were chosen: {listed}.\n"
 
 
 def _is_shown(system: str) -> bool:

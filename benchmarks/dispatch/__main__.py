@@ -6,8 +6,10 @@ Eight workers with the fake runtime serve K models, all loaded everywhere. Reque
 equally popular or by Zipf's law. Dispatch is by Shoal's gateway, broker and standing pulls, or by a router that pushes
 to eight `shoal serve` processes with the very same runtime: sglang-router and vllm-router as they come from PyPI, with
 each policy, and a plain router of ours with three more. All systems of a cell are up at the same time and take turns,
-trial by trial. The same policies are simulated, which also says where each search starts. The CPU's share is printed:
-where it is near 100 %, the cores are what is measured, and a longer a (and trial) is needed.
+trial by trial. Where there are several models, each shipped policy first has one trial at 1.25 times what round robin
+should do by simulation; the two that answer most within L are searched further, beside Shoal and a plain router that
+hashes by model with bounded loads. The same policies are simulated, which also says where each search starts. The CPU's
+share is printed: where it is near 100 %, the cores are what is measured, and a longer a (and trial) is needed.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ import msgspec
 
 from benchmarks import environments, machine
 from benchmarks.dispatch.systems import ROUTERS, Device, System, Tally, cpu_s, routed, shoal_cluster, workers
-from shoal.bench.measure import Generator, RateSearch, Trial, find_rates, generator
+from shoal.bench.measure import Generator, RateSearch, Trial, find_rates, generator, try_rate
 from shoal.bench.plan import Arrivals, Load
 from shoal.bench.simulate import Fleet, goodput, zipf
 from shoal.bench.targets import Target
@@ -40,6 +42,13 @@ NUM_REQUESTS = 8192
 SIMULATED_S = 60.0
 BASELINES = ("sglang-router power_of_two", "vllm-router round_robin", "plain round_robin")
 """Compared where K = 1, where all that push without looking at the model come out alike."""
+
+SCREENED_AT = 1.25
+"""Rate at which shipped policies are compared first, in units of the simulated goodput of round robin."""
+
+FINALISTS = 2
+BESIDE = "plain bounded_hash"
+"""Searched in any case: the strongest policy that we know of that pushes."""
 
 SIMULATED = {
     "round_robin": "round robin", "random": "random", "power_of_two": "power of two",
@@ -159,15 +168,47 @@ def measure(cell: Cell, cost: CostModel, senders: Generator, options: argparse.N
             )
             for system in systems
         ]
+        screening: dict[str, float] = {}
+        if is_screened(cell, options):
+            rate = SCREENED_AT * expected["round robin"]["goodput"]
+            screening = screen(senders, loads, rate, objective_s)
+            chosen = finalists(screening)
+            loads = [load for load in loads if load.target.name in ("shoal", BESIDE, *chosen)]
         searches = {
-            system.name: RateSearch(
-                0.9 * max(1.0, expected[_policy(system.name)]["goodput"]), options.precision, 1.0, growth=1.4
+            load.target.name: RateSearch(
+                0.9 * max(1.0, expected[_policy(load.target.name)]["goodput"]), options.precision, 1.0, growth=1.4
             )
-            for system in systems
+            for load in loads
         }
-        meter = Meter(systems, cost)
+        meter = Meter([system for system in systems if system.name in searches], cost)
         find_rates(senders, loads, searches, objective_s, 99.0, meter.read)
-    return {"simulated": expected, "systems": {name: best(rows) for name, rows in meter.rows.items()}}
+    result = {"simulated": expected, "systems": {name: best(rows) for name, rows in meter.rows.items()}}
+    return {**result, "screening": {"rate": round(rate, 1), "share_within": screening}} if screening else result
+
+
+def is_screened(cell: Cell, options: argparse.Namespace) -> bool:
+    """Whether there are more shipped policies than are searched."""
+    return not options.all and sum(_is_shipped(name) for name in cell.systems) > FINALISTS and cell.models != "1"
+
+
+def screen(senders: Generator, loads: Sequence[Load], rate: float, objective_s: float) -> dict[str, float]:
+    """Of each shipped policy, the share of requests answered within L at that rate."""
+    shares = {}
+    for load in loads:
+        if _is_shipped(load.target.name):
+            trial = try_rate(senders, load, rate, objective_s, 99.0)
+            shares[load.target.name] = round(trial.measured.latency.share_within(objective_s), 4)
+            print(f"  {load.target.name:34} {shares[load.target.name]:.1%} within L", file=sys.stderr, flush=True)
+    return shares
+
+
+def finalists(shares: dict[str, float]) -> list[str]:
+    """The shipped policies that answer most within L."""
+    return sorted(shares, key=lambda name: -shares[name])[:FINALISTS]
+
+
+def _is_shipped(name: str) -> bool:
+    return not name.startswith(("plain", "shoal"))
 
 
 def _policy(system: str) -> str:
@@ -188,9 +229,9 @@ def main() -> None:
     parser.add_argument("--objectives", nargs="*", type=float, default=[20.0, 5.0], help="L in units of a")
     parser.add_argument("--systems", nargs="*", choices=list(ROUTERS), help="routers; default: all")
     parser.add_argument("--all", action="store_true", help="all routers and both L in every cell")
-    parser.add_argument("--a-ms", type=float, default=100.0)
+    parser.add_argument("--a-ms", type=float, default=200.0)
     parser.add_argument("--c-us", type=float, default=500.0)
-    parser.add_argument("--seconds", type=float, default=16.0, help="length of a trial")
+    parser.add_argument("--seconds", type=float, default=20.0, help="length of a trial")
     parser.add_argument("--precision", type=float, default=0.06)
     parser.add_argument("--quick", action="store_true", help="K = 8, L = 20 a, two routers, short trials")
     parser.add_argument("--environments", type=Path, default=environments.ROOT)
@@ -201,10 +242,11 @@ def main() -> None:
         options.systems = options.systems or ["sglang-router power_of_two", "plain bounded_hash"]
     cost = CostModel(options.a_ms / 1e3, options.c_us / 1e6)
     chosen = cells(options)
-    num_searches = sum(len(cell.systems) + 1 for cell in chosen)
-    print(
-        f"about {num_searches * 6 * (options.seconds + 3) / 60 + len(chosen):.0f} minutes", file=sys.stderr, flush=True
+    num_trials = sum(
+        len(cell.systems) + 6 * (FINALISTS + 2) if is_screened(cell, options) else 6 * (len(cell.systems) + 1)
+        for cell in chosen
     )
+    print(f"about {num_trials * (options.seconds + 4) / 60 + len(chosen):.0f} minutes", file=sys.stderr, flush=True)
     result: dict[str, Any] = {
         "machine": machine.describe(),
         "workers": NUM_WORKERS,

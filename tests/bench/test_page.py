@@ -48,6 +48,7 @@ DISPATCH = {
             "plain bounded_hash": {"goodput": 350.0, "at_goodput": SHARES},
             "vllm-router round_robin": {"goodput": 0.0, "at_goodput": {}},
         },
+        "screening": {"rate": 260.0, "share_within": {"vllm-router random": 0.2, "vllm-router round_robin": 0.751}},
     }],
 }  # fmt: skip
 SCALE = {"rows": [{"workers": 1000, "models": 1000, "objective_over_a": 20, "shares": {"pull": 0.8, "random": 0.2}}]}
@@ -68,8 +69,15 @@ def test_every_section_has_its_figures_and_plots(tmp_path: Path) -> None:
     rows = ("| 1,000 | 1,000 | 20 a | 80% | 20% |", "| 64 | 300 | 900 |", "| failed | failed | 3 |", "| 0 | 50% |",
             "| 16 tokens, closed 32 | 400 | infinity | 4.00 | 4.00 |", "slow, one request takes 40 s",
             "at commit def")  # fmt: skip
-    others = ("needs CUDA", "what infinity is", "K = 16z, L = 20 a", "[other](../benchmarks/results/other.json)")
-    for expected in (*rows, *others):
+    others = (
+        "needs CUDA",
+        "what infinity is",
+        "K = 16z, L = 20 a",
+        "round_robin 75.1%, vllm-router random 20.0%",
+        "[other](../benchmarks/results/other.json)",
+    )
+    screened = "chosen: vllm-router round_robin 75.1%, vllm-router random 20.0%."
+    for expected in (*rows, *others, screened):
         assert expected in text
     assert pages
     for name, svg in pages.items():

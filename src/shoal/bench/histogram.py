@@ -79,6 +79,12 @@ class Histogram(msgspec.Struct):
                 return min(LEAST_S * GROWTH**bucket, self.longest_s)
         return math.inf
 
+    def share_within(self, limit_s: float) -> float:
+        """The share of all that ended well within a limit; NaN if there are none."""
+        num_all = self.num_ended + self.num_failed
+        within = sum(count for bucket, count in self.counts.items() if LEAST_S * GROWTH**bucket <= limit_s)
+        return within / num_all if num_all else math.nan
+
     def shares(self) -> list[tuple[float, float]]:
         """(seconds, share of all that took at most that), ascending: what a plot of the distribution needs."""
         num_all, seen, points = self.num_ended + self.num_failed, 0, []
