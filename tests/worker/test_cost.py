@@ -83,6 +83,17 @@ async def test_measuring_a_slow_model_stops_before_its_second_is_over() -> None:
     assert found.c_s == pytest.approx(1e-3, rel=0.01)
 
 
+@pytest.mark.parametrize("a_s", [0.1, 0.2, 1.0])
+async def test_what_every_batch_costs_is_not_taken_for_the_cost_of_its_tokens(a_s: float) -> None:
+    """Batches that take long however small they are leave time for few, and those few have to tell a from c."""
+    device = Device(CostModel(a_s, 5e-4))
+    found, _ = await measure(device.run, max_tokens=32_768)
+    assert found.a_s == pytest.approx(a_s, rel=0.01)
+    assert found.c_s == pytest.approx(5e-4, rel=0.01)
+    assert max(device.sizes) >= 256
+    assert sum(map(device.cost.seconds, device.sizes)) < 12 * a_s
+
+
 async def test_measuring_stays_below_the_largest_batch_allowed() -> None:
     device = Device(CostModel(0.001, 1e-5))
     await measure(device.run, max_tokens=100)

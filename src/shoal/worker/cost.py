@@ -20,8 +20,17 @@ THOROUGHLY_S, BRIEFLY_S = 0.7, 0.15
 WAITING_SHARE = 0.3
 """So much of the time may pass on the device; behind others' batches it takes longer, but not for ever."""
 
+LEAST_BATCHES = 5
+"""It may take so many times the first batch in any case: one size alone does not tell a from c."""
+
+INFORMATIVE_SHARE = 0.25
+"""A size that takes less than this part of a for its tokens tells little of c."""
+
 ROUNDS = 4
 """So often each size runs again, if there is time: what disturbs the machine for a moment then spoils no size."""
+
+MARGIN = 1.5
+"""A size that has not run yet may take so much longer than the smaller ones let expect."""
 
 QUANTUM_SHARE = 0.6
 
@@ -76,9 +85,9 @@ async def measure(
 
     That is `max_tokens`, or what did fit into memory before a size that did not.
 
-    The first round warms up each size's kernels and finds the sizes: they grow until the next would leave the time
-    allowed, so a slow model is measured on small batches only. The others go over all of them again, and of each size
-    the fastest counts.
+    The first round warms up each size's kernels and finds the sizes: two, and then larger ones that tell more of c,
+    until the next would leave the time allowed, so a slow model is measured on small batches only. The others go over
+    all of them again, and of each size the fastest counts.
 
     Args:
         run: runs a batch of about so many tokens; returns its true tokens and its seconds, or raises MemoryError.
@@ -94,12 +103,17 @@ async def measure(
 
     def is_time_for(expected_s: float) -> bool:
         waited_s = WAITING_SHARE * (time.monotonic() - started)
-        return max(waited_s, sum(seconds for _, seconds in samples)) + expected_s <= limit_s
+        most_s = max(limit_s, LEAST_BATCHES * samples[0][1])
+        return max(waited_s, sum(seconds for _, seconds in samples)) + expected_s <= most_s
 
     for size in MEASURED_TOKENS:
-        if samples:
-            last_tokens, last_s = samples[-1]
-            if size > max_tokens or not is_time_for(2 * last_s * size / last_tokens):
+        if samples and size > max_tokens:
+            break
+        if len(samples) >= 2:
+            found = fit(samples)
+            if found.c_s * size < INFORMATIVE_SHARE * found.a_s:
+                continue
+            if not is_time_for(MARGIN * found.seconds(size)):
                 break
         try:
             samples.append(await run(size))
