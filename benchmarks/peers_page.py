@@ -37,7 +37,8 @@ def peers(result: Result) -> Section:
     text = (
         f"The demo model; {result['rounds']} rounds of {result['stretch_s']:g} s a load, servers taking turns, medians "
         "of rounds (latency: of all requests). All servers are up all the time, one is loaded at any time. The mixes "
-        "are texts of so many tokens, or words. The cosine is the worst one to sentence-transformers in float32.\n"
+        "are texts of so many tokens, or words. The cosine is the worst one to sentence-transformers in float32. Where "
+        "a peer is near the machine's matrix rate, nobody who computes the same can be much faster than it.\n"
     )
     return Section("\n".join([text, _servers(result), _ratios(loads), *parts]), plots, losses)
 
