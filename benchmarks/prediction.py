@@ -1,17 +1,16 @@
 """Rates predicted from a fit of a few seconds, beside those that real load then shows, over ten configurations.
 
-    python -m benchmarks.prediction [--seconds 6] [--json benchmarks/results/prediction.json]
+    python -m benchmarks.prediction [--seconds 1.5] [--json benchmarks/results/tuning/prediction.json]
 
-The demo model with texts of 10 to 14 words. Each configuration is fitted as `shoal tune` does it: loaded alone, its
-costs measured, its highest Poisson rate with p99 within 50 ms worked out by simulation. Then all are served at once and
-take turns under open-loop load until the rate is found that each holds. They differ as much as the space allows, not
-as little as those that a search would keep. A run that is stopped goes on where it was.
+The demo model with texts of 10 to 14 words. Each configuration is fitted as `shoal tune` does it: costs are measured
+and its highest Poisson rate with p99 within 50 ms is worked out by simulation. Right after that it is served under
+open-loop load until the rate is found that it holds. The configurations differ as much as the space allows, not as
+little as those that a search would keep. A run that is stopped goes on where it was.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +20,13 @@ from shoal.catalog import resolve
 from shoal.settings import ModelSettings, WorkerSettings, state_directory
 from shoal.tuner.ledger import Entry, Ledger
 from shoal.tuner.objectives import HighestRate
-from shoal.tuner.search import TrialFailed
 from shoal.tuner.space import Configuration, name_of
 from shoal.tuner.trials import Trials
 
 MODEL = "sentence-transformers/all-MiniLM-L6-v2"
 LIMIT_MS = 50.0
 WITHIN = 0.15
+EFFORT = 1.5
 
 CONFIGURATIONS: tuple[Configuration, ...] = (
     {},
@@ -45,67 +44,52 @@ CONFIGURATIONS: tuple[Configuration, ...] = (
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=float, default=6.0, help="of the shortest load")
-    parser.add_argument("--races", type=int, default=1, help="on as many seeds; the median counts")
+    parser.add_argument("--seconds", type=float, default=1.5, help="of each load")
     parser.add_argument("--directory", type=Path, default=state_directory() / "benchmarks" / "prediction")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     objective = HighestRate(LIMIT_MS, options.seconds)
-    texts = runs_of_words(MIXES["short"], 1024, seed=7)
-    worker = WorkerSettings(runtime="openvino", profile="none")
     subject = {"model": resolve(MODEL).id, "seconds": options.seconds}
-    with (
-        Ledger(options.directory / "ledger.jsonl", subject) as ledger,
-        Trials(MODEL, worker, ModelSettings(), objective, texts, options.directory) as trials,
-    ):
-        fits = [_fitted(trials, ledger, configuration) for configuration in CONFIGURATIONS]
-        races = [_raced(trials, ledger, seed) for seed in range(1, options.races + 1)]
-    rows = [_row(fit, races) for fit in fits]
-    for row in rows:
-        print(f"{row['configuration']:32} predicted {row['predicted']:7.1f}  verified {row['verified']:7.1f}  "
-              f"{row['error']:+.0%}", flush=True)  # fmt: skip
+    with Ledger(options.directory / "ledger.jsonl", subject) as ledger:
+        for configuration in CONFIGURATIONS:
+            if ledger.find("race", configuration) is None:
+                _try(ledger, configuration, objective, options.directory)
+        rows = [_row(ledger, configuration) for configuration in CONFIGURATIONS]
     num_within = sum(abs(row["error"]) <= WITHIN for row in rows)
     print(f"{num_within} of {len(rows)} within {WITHIN:.0%}")
     result = {"machine": machine.describe(), "model": MODEL, "objective": objective.name, "unit": objective.unit}
     interleaved.save(options.json, result | {"rows": rows, "within": WITHIN, "num_within": num_within})
 
 
-def _fitted(trials: Trials, ledger: Ledger, configuration: Configuration) -> Entry:
-    if (known := ledger.find("fit", configuration)) is not None:
-        return known
-    try:
+def _try(ledger: Ledger, configuration: Configuration, objective: HighestRate, directory: Path) -> None:
+    """Predict and verify a configuration within the same minute, so that the machine is the same for both."""
+    texts = runs_of_words(MIXES["short"], 1024, seed=7)
+    worker = WorkerSettings(runtime="openvino", profile="none")
+    with Trials(MODEL, worker, ModelSettings(), objective, texts, directory) as trials:
         fit = trials.fit(configuration)
-    except TrialFailed as failure:
-        raise SystemExit(f"{name_of(configuration)}: {failure.message}") from failure
-    entry = Entry("fit", configuration, "measured", figures={"predicted": fit.predicted, **fit.figures})
-    ledger.write(entry)
-    print(f"{name_of(configuration)}: {fit.predicted:.1f} predicted", flush=True)
-    return entry
+        [raced] = trials.race([configuration], 1, EFFORT)
+    ledger.write(Entry("fit", configuration, "measured", figures={"predicted": fit.predicted, **fit.figures}))
+    name = name_of(configuration)
+    ledger.write(Entry("race", configuration, "measured", figures={name: raced.figure}, points={name: raced.points}))
 
 
-def _raced(trials: Trials, ledger: Ledger, seed: int) -> Entry:
-    if (known := ledger.find("race", {}, seed)) is not None:
-        return known
-    raced = zip(CONFIGURATIONS, trials.race(CONFIGURATIONS, seed, 1.0), strict=True)
-    named = {name_of(configuration): one for configuration, one in raced}
-    entry = Entry("race", {}, "measured", seed, {name: one.figure for name, one in named.items()},
-                  {name: one.points for name, one in named.items()})  # fmt: skip
-    ledger.write(entry)
-    return entry
-
-
-def _row(fit: Entry, races: Sequence[Entry]) -> dict[str, Any]:
-    name, predicted = name_of(fit.configuration), fit.figures["predicted"]
-    figures = sorted(race.figures[name] for race in races)
-    verified = figures[len(figures) // 2]
-    return {
+def _row(ledger: Ledger, configuration: Configuration) -> dict[str, Any]:
+    name = name_of(configuration)
+    fit, race = (ledger.find(stage, configuration) for stage in ("fit", "race"))
+    assert fit is not None  # noqa: S101  # it was written just now
+    assert race is not None  # noqa: S101
+    predicted, verified = fit.figures["predicted"], race.figures[name]
+    row = {
         "configuration": name,
-        "a_ms": fit.figures["a_ms"],
-        "c_us": fit.figures["c_us"],
+        "a_ms": fit.figures["http_a_ms"],
+        "c_us": fit.figures["http_c_us"],
         "predicted": round(predicted, 1),
         "verified": round(verified, 1),
         "error": round(predicted / verified - 1, 3) if verified else 1.0,
+        "loads": race.points[name],
     }
+    print(f"{name:32} predicted {predicted:7.1f}  verified {verified:7.1f}  {row['error']:+.0%}", flush=True)
+    return row
 
 
 if __name__ == "__main__":
