@@ -41,8 +41,14 @@ class Raced(msgspec.Struct, frozen=True):
 
 
 class Objective(Protocol):
-    """What configurations are compared by; has a `name` for ledgers and profiles, and a `unit` of its figure."""
+    """What configurations are compared by; has a `name` for ledgers and profiles, and a `unit` of its figure.
 
+    Attributes:
+        stretch_s: seconds of the shortest load.
+    """
+
+    @property
+    def stretch_s(self) -> float: ...
     @property
     def name(self) -> str: ...
     @property

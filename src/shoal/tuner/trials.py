@@ -39,15 +39,15 @@ logger = logging.getLogger(__name__)
 
 NUM_PROBES = 96
 _LIST_SIZES = (1, 4, 16, 64)
-_LIST_S = 0.7
-_WARMING_S = 0.3
+_LIST_SHARE, _WARMING_SHARE = 0.35, 0.15
+"""Of the shortest load: so long lists of a size are timed, and a server is warmed up before."""
+
 _USUAL_PERCENT = 20.0
 """What a list takes if nothing disturbs it: that is S. What it takes longer is spread."""
 
 _SPREAD_SIZES = _LIST_SIZES[:-1]
 _SPREAD_PERCENTS = tuple(2.5 + 5.0 * place for place in range(20))
 _MOST_LENGTHS = 256
-_CALIBRATING_S = 2.0
 _CALIBRATING_CONNECTIONS = 32
 
 Matrix = npt.NDArray[np.float32]
@@ -177,7 +177,7 @@ class Trials:
         lengths = serving.lengths(self._texts[:_MOST_LENGTHS])
         [samples] = self._time_lists(serving)
         closed = Arrivals("closed", concurrency=_CALIBRATING_CONNECTIONS)
-        measured = self._measure(serving, closed, 1, _CALIBRATING_S)
+        measured = self._measure(serving, closed, 1, self._objective.stretch_s)
         if not measured.requests_per_s:
             raise TrialFailed("the default configuration answers nothing")
         vectors, metric = self._judged(serving)
@@ -208,10 +208,12 @@ class Trials:
         """Tokens and seconds of lists of several sizes over HTTP, of each server; they take turns."""
         samples: list[list[_Timed]] = [[] for _ in servings]
         for serving in servings:
-            self._measure(serving, Arrivals("closed", concurrency=1), 1, _WARMING_S)
+            self._measure(serving, Arrivals("closed", concurrency=1), 1, _WARMING_SHARE * self._objective.stretch_s)
         for size in _LIST_SIZES:
             for found, serving in zip(samples, servings, strict=True):
-                measured = self._measure(serving, Arrivals("closed", concurrency=1), size, _LIST_S)
+                measured = self._measure(
+                    serving, Arrivals("closed", concurrency=1), size, _LIST_SHARE * self._objective.stretch_s
+                )
                 if not measured.num_ok:
                     raise TrialFailed(f"it answers no list of {size} texts: {', '.join(measured.errors) or 'no reply'}")
                 found.append(_timed(measured))
