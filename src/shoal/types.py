@@ -431,7 +431,21 @@ class LoadedModel(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class WorkerStatus(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A worker's announcement to gateways: at start, on each change, every few seconds; `leaving` is the last one."""
+    """A worker's announcement to gateways, every few seconds and on each change; `leaving` is the last one.
+
+    It says what has changed. All that there is to say (the whole) comes at the start and to who says hello, in several
+    parts if there are many models.
+
+    Attributes:
+        cards, models: of the whole those in this part, else those that are new or have changed.
+        backlog_s: seconds of work on loan.
+        interval_s: the next announcement comes after so long at the latest.
+        sent_at: Unix time in seconds.
+        revision: grows with each change, and is larger in a later life of the worker; 0 = not counted.
+        since: the revision that this adds to; 0 = it is the whole, or a part of it.
+        unloaded: ids of models that have no state any more.
+        part, num_parts: of the whole, from 0.
+    """
 
     worker_id: str
     pool: str
@@ -441,6 +455,11 @@ class WorkerStatus(msgspec.Struct, frozen=True, omit_defaults=True):
     interval_s: float = 2.0
     leaving: bool = False
     sent_at: float = 0.0
+    revision: int = 0
+    since: int = 0
+    unloaded: tuple[str, ...] = ()
+    part: int = 0
+    num_parts: int = 1
 
 
 class Demand(msgspec.Struct, frozen=True, omit_defaults=True):

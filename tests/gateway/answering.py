@@ -88,7 +88,7 @@ class AnsweringWorker:
             for priority in get_args(Priority):
                 pull = await self.queue.pull(Lane(self.pool, card.id, priority), self._on_lease)
                 pull.grant(1_000_000)
-        await self.queue.listen(f"hello.{self.pool}", lambda _: self.announce())
+        await self.queue.listen(f"hello.{self.pool}", self._on_hello)
         await self.queue.listen(f"demand.{self.pool}", self._on_demand)
         self.announce()
 
@@ -126,6 +126,10 @@ class AnsweringWorker:
         else:
             self.reply(chunk, lease)
         self._tell()
+
+    def _on_hello(self, body: bytes) -> None:
+        if body in (b"", self.worker_id.encode()):
+            self.announce()
 
     def _on_demand(self, body: bytes) -> None:
         demand = decode_demand(body)

@@ -14,7 +14,7 @@ from gateway.conftest import SETTINGS, Running, Start
 from shoal.errors import NotReady, Overloaded
 from shoal.gateway.directory import Directory
 from shoal.queue.memory import MemoryQueue
-from shoal.types import ChunkReply, ErrorBody, Lane, encode
+from shoal.types import ChunkReply, ErrorBody, Lane, WorkerStatus, encode
 
 
 async def metric(running: Running, line: str) -> float:
@@ -279,6 +279,18 @@ async def test_workers_come_and_go(running: Running) -> None:
     running.worker.announce()
     assert (await running.embed(input="x")).status_code == 200
     assert (await running.http.get("/readyz")).status_code == 200
+
+
+async def test_a_worker_of_whose_announcements_one_was_missed_is_asked_for_the_whole(running: Running) -> None:
+    cards, hellos = running.worker.cards, asyncio.Queue[bytes]()
+    running.worker.announce(leaving=True)
+    await running.queue.listen("hello.default", hellos.put_nowait)
+    running.queue.send("status.default", encode(WorkerStatus("w2", "default", (), (), since=7, revision=8)))
+    assert await asyncio.wait_for(hellos.get(), 20) == b"w2"
+    assert (await running.http.get("/readyz")).status_code == 503
+    running.queue.send("status.default", encode(WorkerStatus("w2", "default", cards, (), revision=8)))
+    await asyncio.wait_for(running.gateway.wait_until_ready(), 20)
+    assert running.gateway.model_names == sorted(card.id for card in cards)
 
 
 async def test_silent_workers_expire(running: Running) -> None:

@@ -8,11 +8,13 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from shoal.adapters import open_adapter
 from shoal.catalog import fake_spec
+from shoal.gateway.announced import Announced
 from shoal.queue.base import Queue
 from shoal.queue.memory import MemoryQueue
 from shoal.runtimes.fake import fake_vector
@@ -58,6 +60,7 @@ class Station:
         self.queue_settings = QueueSettings(lease_s=lease_s, max_deliveries=max_deliveries)
         self.settings = WorkerSettings(runtime="fake", runtime_options=json.dumps(fake), **settings)
         self.statuses: list[WorkerStatus] = []
+        self._announced = Announced("worker")
         self.demands: list[Demand] = []
         self._replies: dict[tuple[str, int], asyncio.Future[ChunkReply]] = {}
         self.launched = asyncio.Event()
@@ -66,11 +69,12 @@ class Station:
 
     async def start(self, *specs: Any, preload: Sequence[str] = (SPEC.id,)) -> Worker:
         await self.queue.listen("reply.test", self._on_reply)
-        await self.queue.listen("status.default", lambda body: self._hear(self.statuses, decode_status(body)))
+        await self.queue.listen("status.default", lambda body: self._hear_status(decode_status(body)))
         await self.queue.listen("demand.default", lambda body: self._hear(self.demands, decode_demand(body)))
         self.worker = Worker(self.queue, specs or [SPEC], self.settings, self.queue_settings, preload=preload)
         await self.worker.start()
         await self.worker.wait_ready()
+        await self.heard(lambda: self.statuses and self.ready == self.worker.residency.ready_ids)
         launch = self.worker.sidecar._launch
         self.worker.sidecar._launch = lambda batch: (launch(batch), self.launched.set())  # type: ignore[method-assign]
         return self.worker
@@ -114,6 +118,11 @@ class Station:
             await self._heard.wait()
         return found
 
+    @property
+    def ready(self) -> set[str]:
+        """Models that are ready as the last status says."""
+        return {model.id for model in self.statuses[-1].models if model.state == "ready"}
+
     def state(self, model: str = SPEC.id) -> str:
         """What the last status says of a model."""
         states = {model.id: model.state for model in self.statuses[-1].models} if self.statuses else {}
@@ -122,6 +131,13 @@ class Station:
     def _on_reply(self, body: bytes) -> None:
         reply = decode_reply(body)
         self._replies[reply.request_id, reply.index].set_result(reply)  # a second reply raises
+
+    def _hear_status(self, status: WorkerStatus) -> None:
+        """Log it as if each announcement were the whole."""
+        news = self._announced.hear(status, 0.0)
+        assert news is not None, "an announcement is missing"
+        cards, models = tuple(self._announced.cards.values()), tuple(self._announced.states.values())
+        self._hear(self.statuses, msgspec.structs.replace(status, cards=cards, models=models))
 
     def _hear(self, log: list[Any], message: Any) -> None:
         log.append(message)

@@ -112,7 +112,7 @@ async def test_want_of_memory_halves_the_quantum_and_all_are_answered(station: A
     np.testing.assert_array_equal(vectors(reply), expected(*texts))
     quantum = one.worker.sidecar.models[SPEC.id].quantum_tokens
     assert 512 <= quantum <= 4000
-    assert one.statuses[-1].models[0].quantum_tokens == quantum
+    await one.heard(lambda: one.statuses[-1].models[0].quantum_tokens == quantum)
 
 
 async def test_a_host_that_hangs_is_killed_and_the_culprit_refused(

@@ -10,7 +10,7 @@ import pytest
 
 from shoal.catalog import fake_spec
 from shoal.errors import InternalError, ModelRefused, NotReady, UnknownModel
-from shoal.types import Demand, encode
+from shoal.types import Demand, WorkerStatus, decode_status, encode
 from worker.station import LANE, SPEC, Station, expected, vectors
 
 
@@ -134,6 +134,27 @@ async def test_a_gateway_that_says_hello_is_answered_at_once(station: Any) -> No
     one.queue.send("hello.default", b"")
     await one.heard(lambda: one.statuses)
     assert one.statuses[0].worker_id == one.worker.id
+
+
+async def test_what_many_models_announce_grows_with_their_number_not_with_its_square(
+    station: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker of a thousand models that told them all each time one was ready was never done with it."""
+    monkeypatch.setattr("shoal.worker.worker.START_S", 0.0)
+    specs = [fake_spec(f"fake:m{number}") for number in range(120)]
+    told: list[WorkerStatus] = []
+    one = Station()
+    await one.queue.listen("status.default", lambda body: told.append(decode_status(body)))
+    await one.start(*specs, preload=[spec.id for spec in specs])
+    assert one.ready == {spec.id for spec in specs}
+    assert sum(len(status.models) for status in told) < 4 * len(specs)
+    assert sum(len(status.cards) for status in told) == len(specs), "once, at the start"
+    told.clear()
+    one.queue.send("hello.default", b"another worker")
+    one.queue.send("hello.default", one.worker.id.encode())
+    await one.heard(lambda: told and told[-1].part + 1 == told[-1].num_parts > 1)
+    assert [card.id for status in told for card in status.cards] == [spec.id for spec in specs]
+    await one.close()
 
 
 async def test_draining_finishes_what_runs_and_takes_nothing_new(station: Any) -> None:

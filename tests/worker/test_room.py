@@ -18,7 +18,8 @@ def room_of(*residents: Resident, is_strict: bool) -> Room:
         del left[model]
         room.free(model)
 
-    room = Room(100, is_strict, lambda: list(left.values()), evict)
+    pinned_bytes = sum(one.num_bytes for one in residents if one.is_pinned)
+    room = Room(100, is_strict, lambda: list(left.values()), lambda: pinned_bytes, evict)
     room.held = {one.id: one.num_bytes for one in residents}
     return room
 

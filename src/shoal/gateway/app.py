@@ -6,7 +6,7 @@ import asyncio
 import logging
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import TypeVar
 
 import msgspec
@@ -64,7 +64,7 @@ class Gateway:
         routes = Routes()
         self._queue = queue
         self._pool = queue_settings.pool
-        self._directory = Directory(time.monotonic)
+        self._directory = Directory(time.monotonic, self._say_hello)
         self._measures = Measures(metrics or Metrics(), [surface.route for surface in routes.surfaces], OWN_ROUTES)
         self._access = Access(settings.keys_file, self._measures.metrics)
         self._measures.know_classes(self._access.classes)
@@ -134,21 +134,23 @@ class Gateway:
     @property
     def model_names(self) -> list[str]:
         """Ids of the models served, sorted."""
-        return [served.card.id for served in self._directory.models]
+        return self._directory.ids
 
-    def _say_hello(self) -> None:
-        self._queue.send(f"hello.{self._pool}", b"")
+    def _say_hello(self, worker_id: str = "") -> None:
+        """Ask one worker, or all, what there is to know."""
+        self._queue.send(f"hello.{self._pool}", worker_id.encode())
 
     def _refresh_keys(self) -> None:
         before = self._access.classes
         self._access.refresh()
         if self._access.classes != before:
             self._measures.know_classes(self._access.classes)
-            self._know_models()
+            self._know_models(self._directory.ids)
 
-    def _know_models(self) -> None:
-        for model in self.model_names:
-            self._measures.know(model)
+    def _know_models(self, models: Collection[str]) -> None:
+        for model in models:
+            if self._directory.knows(model):
+                self._measures.know(model)
 
     def _tick(self) -> None:
         self._refresh_keys()

@@ -11,6 +11,7 @@ import asyncio
 import functools
 import logging
 import time
+from collections.abc import Collection
 
 import msgspec
 
@@ -240,14 +241,15 @@ class Dispatch:
             for index in request.on_their_way:
                 self._publish(request, index, request.ranks[index])
 
-    def _on_change(self) -> None:
-        """The directory has news: windows change, and what cannot load fails."""
+    def _on_change(self, models: Collection[str]) -> None:
+        """The directory has news of these: windows change, and what cannot load fails."""
         now = self._loop.time()
-        for model, gate in self._gates.items():
-            served = self._directory.get(model)
-            gate.know(served.loaded if served is not None else (), now)
+        for model in models:
+            if (gate := self._gates.get(model)) is not None:
+                served = self._directory.get(model)
+                gate.know(served.loaded if served is not None else (), now)
         for request in self._open.values():
-            if (failure := self._directory.failure(request.model)) is not None:
+            if request.model in models and (failure := self._directory.failure(request.model)) is not None:
                 request.fail(failure)
 
     def _look_after(self) -> None:

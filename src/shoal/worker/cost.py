@@ -11,11 +11,14 @@ from collections.abc import Awaitable, Callable, Sequence
 import msgspec
 import numpy as np
 
-__all__ = ["BRIEFLY_S", "THOROUGHLY_S", "CostModel", "fit", "measure", "quantum"]
+__all__ = ["BRIEFLY_S", "START_S", "THOROUGHLY_S", "CostModel", "fit", "measure", "quantum"]
 
 MEASURED_TOKENS = (16, 32, 64, 256, 1024, 4096)
 THOROUGHLY_S, BRIEFLY_S = 0.7, 0.15
-"""Seconds of the device that measuring may take: at the start, and while somebody waits for the model."""
+"""Seconds of the device that measuring a model may take: at the start, and while somebody waits for it."""
+
+START_S = 20.0
+"""All that measuring may take at the start, however many models there are."""
 
 WAITING_SHARE = 0.3
 """So much of the time may pass on the device; behind others' batches it takes longer, but not for ever."""

@@ -18,7 +18,7 @@ from shoal.runtimes.link import HostExited
 from shoal.settings import WorkerSettings, parse_size
 from shoal.types import LoadedModel, ModelCard
 from shoal.worker.budget import Resident
-from shoal.worker.cost import BRIEFLY_S, THOROUGHLY_S
+from shoal.worker.cost import BRIEFLY_S
 from shoal.worker.failures import Failures
 from shoal.worker.loading import Loading
 from shoal.worker.measures import Measures
@@ -69,11 +69,14 @@ class Residency:
         self._failures = Failures(self._loop.time)
         self._sizes: dict[str, int] = {}
         self._last_load_s = EXPECTED_LOAD_S
+        self._expected_s: dict[str, float] = {}
         self._host_is_up = asyncio.Event()
         self._host_is_up.set()
         self._num_deaths: dict[str, int] = {}
         is_strict = parse_size(settings.memory_budget) > 0
-        self.room = Room(budget_bytes(settings.memory_budget), is_strict, self._residents, self._evict)
+        self.room = Room(
+            budget_bytes(settings.memory_budget), is_strict, self._residents, self._pinned_bytes, self._evict
+        )
 
     @property
     def cards(self) -> tuple[ModelCard, ...]:
@@ -86,9 +89,12 @@ class Residency:
 
         While the host is down none is ready: all are about to be loaded again.
         """
-        ready = [model.state for model in self._serving()] if self._host_is_up.is_set() else []
-        again = [] if ready else [model.id for model in self._serving()]
-        loading = [LoadedModel(id, "loading", load_s=self._last_load_s) for id in (*again, *self._coming)]
+        serving = self._serving()
+        if self._host_is_up.is_set():
+            ready = [model.state for model in serving]
+        else:
+            ready = [LoadedModel(model.id, "loading", load_s=self._last_load_s) for model in serving]
+        loading = [LoadedModel(id, "loading", load_s=self._expected_s[id]) for id in self._coming]
         return (*ready, *loading, *self._failures.states)
 
     @property
@@ -116,8 +122,10 @@ class Residency:
         Raises:
             UnknownModel: nothing here has that name.
         """
+        if name in self._sources:
+            return name
         for card in self.cards:
-            if name == card.id or name in card.aliases:
+            if name in card.aliases:
                 return card.id
         raise UnknownModel(f"no model {name!r} here", hint=f"There are: {', '.join(sorted(self._sources))}.")
 
@@ -133,13 +141,18 @@ class Residency:
         waiting = sum(self._size(other) for other in self._coming if other not in self.room.held)
         return self.room.budget_bytes - self.room.used_bytes - waiting - self._size(model_id)
 
-    def start_load(self, model_id: str, *, may_evict: bool = True) -> asyncio.Task[None]:
+    def start_load(
+        self, model_id: str, measuring_s: float = BRIEFLY_S, *, may_evict: bool = True
+    ) -> asyncio.Task[None]:
         """Load a model in the background, once there is room; the task's exception is the error that is announced.
 
         Args:
+            measuring_s: seconds of the device that measuring its costs may take.
             may_evict: if others may leave for it. Otherwise it is left to those who ask for it, should it not fit.
         """
-        task = self._coming[model_id] = asyncio.create_task(self._come(self._sources[model_id], may_evict))
+        self._expected_s[model_id] = self._last_load_s
+        coming = self._come(self._sources[model_id], measuring_s, may_evict=may_evict)
+        task = self._coming[model_id] = asyncio.create_task(coming)
         task.add_done_callback(lambda task: task.cancelled() or task.exception())  # seen: it is announced
         self._on_change()
         return task
@@ -179,19 +192,19 @@ class Residency:
 
     # Coming
 
-    async def _come(self, source: Source, may_evict: bool) -> None:
+    async def _come(self, source: Source, measuring_s: float, *, may_evict: bool) -> None:
         model_id = source.card.id
         try:
             if model_id in self._leaving:
                 await asyncio.wait([self._leaving[model_id]])
-            model = await self._load(await resolve_spec(source.resolve), may_evict)
+            model = await self._load(await resolve_spec(source.resolve), measuring_s, may_evict=may_evict)
         except NoRoom:
             logger.info("%s: no room for it now, it is loaded when it is asked for", model_id)
             return
         except Exception as error:
             raise self._note_failure(model_id, error) from error
         finally:
-            del self._coming[model_id]
+            del self._coming[model_id], self._expected_s[model_id]
             self.room.look_again()
             self._on_change()
         self._last_load_s = model.load_s
@@ -201,18 +214,18 @@ class Residency:
         cost = f"a {model.cost.a_s * 1e3:.2f} ms, c {model.cost.c_s * 1e6:.2f} us, quantum {model.quantum_tokens}"
         logger.info("%s: ready after %.2f s, %s", model_id, model.load_s, cost)
 
-    async def _load(self, spec: ModelSpec, may_evict: bool) -> Model:
+    async def _load(self, spec: ModelSpec, measuring_s: float, *, may_evict: bool) -> Model:
         for number in range(1, LOAD_TRIES + 1):
             await self._host_is_up.wait()
             try:
-                return await self._load_once(spec, may_evict)
+                return await self._load_once(spec, measuring_s, may_evict=may_evict)
             except HostExited:
                 if number == LOAD_TRIES:
                     raise
                 logger.warning("%s: the runtime host died while it was loading; once more", spec.id)
         raise AssertionError("the last try returns or raises")
 
-    async def _load_once(self, spec: ModelSpec, may_evict: bool) -> Model:
+    async def _load_once(self, spec: ModelSpec, measuring_s: float, *, may_evict: bool) -> Model:
         async with self.room.line:
             estimate = await self._loading.estimate(spec)
             if not self.room.is_strict and estimate.device_bytes is not None:
@@ -220,7 +233,7 @@ class Residency:
             guess = estimate.weights_bytes + estimate.activation_bytes
             await self.room.take(spec.id, self._sizes.get(spec.id, guess), may_evict=may_evict)
         try:
-            model = await self._loading.load(spec, BRIEFLY_S if may_evict else THOROUGHLY_S)
+            model = await self._loading.load(spec, measuring_s)
             self._sizes[spec.id] = model.facts.bytes_in_use + estimate.activation_bytes
             await self.room.correct(spec.id, self._sizes[spec.id])
             model.ready_at = model.used_at = self._loop.time()
@@ -250,6 +263,10 @@ class Residency:
             )
             for model in self._serving()
         ]
+
+    def _pinned_bytes(self) -> int:
+        serving = self._pinned & self._sidecar.models.keys() - self._leaving.keys()
+        return sum(self.room.held.get(id, 0) for id in serving)
 
     async def _evict(self, model_id: str) -> None:
         if model_id not in self._leaving:

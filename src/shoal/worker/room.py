@@ -27,6 +27,7 @@ class Room:
 
     Args:
         residents: the models that may be evicted, and pinned ones.
+        pinned_bytes: what the pinned ones hold.
         evict: makes a model leave; returns when it is gone and its room was freed.
 
     Attributes:
@@ -42,6 +43,7 @@ class Room:
         budget_bytes: int,
         is_strict: bool,
         residents: Callable[[], Sequence[Resident]],
+        pinned_bytes: Callable[[], int],
         evict: Callable[[str], Awaitable[None]],
     ) -> None:
         self.budget_bytes = budget_bytes
@@ -49,6 +51,7 @@ class Room:
         self.held: dict[str, int] = {}
         self.line = asyncio.Lock()
         self._residents = residents
+        self._pinned_bytes = pinned_bytes
         self._evict = evict
         self._changed = asyncio.Event()
 
@@ -63,7 +66,7 @@ class Room:
     @property
     def most_bytes(self) -> int:
         """What a model could have if all that may leave had left."""
-        return self.budget_bytes - sum(one.num_bytes for one in self._residents() if one.is_pinned)
+        return self.budget_bytes - self._pinned_bytes()
 
     async def take(self, model: str, num_bytes: int, *, may_evict: bool = True) -> None:
         """Hold room for a model, once there is some; only for who holds the line.

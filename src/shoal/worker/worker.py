@@ -15,6 +15,7 @@ from shoal.runtimes.survey import choose_runtime
 from shoal.settings import QueueSettings, WorkerSettings
 from shoal.telemetry.metrics import Metrics
 from shoal.worker.announcer import Announcer
+from shoal.worker.cost import START_S, THOROUGHLY_S
 from shoal.worker.loading import Loading
 from shoal.worker.measures import Measures
 from shoal.worker.residency import Residency
@@ -103,7 +104,8 @@ class Worker:
         preloaded = [self.residency.find(name) for name in self._preload]
         names = sorted(dict.fromkeys(preloaded), key=lambda name: name not in pinned)
         await self._link.start()
-        self._loads = [self.residency.start_load(name, may_evict=False) for name in names]
+        measuring_s = min(THOROUGHLY_S, START_S / max(1, len(names)))
+        self._loads = [self.residency.start_load(name, measuring_s, may_evict=False) for name in names]
         self._is_serving = True
         await self._announcer.start()
 
