@@ -27,6 +27,9 @@ __all__ = ["Connection", "ConnectionLost", "Subscription"]
 _TICK_S = 0.25
 _MAX_BACKOFF_S = 2.0
 
+_ENDED = (nats_errors.Error, TimeoutError, OSError, RuntimeError)
+"""What flushing to a broker that is gone raises; uvloop calls writing to its closed socket a RuntimeError."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -102,7 +105,7 @@ class Subscription:
                 await asyncio.shield(self._connection.spawn(inner.drain()))
             else:
                 await inner.unsubscribe()
-        except (nats_errors.Error, TimeoutError) as error:
+        except _ENDED as error:
             _log.debug("Unsubscribing from %s: %s", self._subject, error)
 
 
@@ -154,7 +157,6 @@ class Connection:
                 f"The queue at {self._where} does not answer within {timeout_s:g} s: {reason}.",
                 hint="Check the address, that the broker runs (shoal broker), and its token (SHOAL_QUEUE_TOKEN).",
             ) from None
-        self._reason = ""
         self.is_up = True
         self._wake.set()
         self._tick()
@@ -173,8 +175,7 @@ class Connection:
             if was_up and self._client.is_connected:
                 await self._client.flush(timeout=2)
             await self._client.close()
-        except (nats_errors.Error, TimeoutError, OSError, RuntimeError) as error:
-            # The broker is gone with what was to be flushed; uvloop calls writing to its closed socket a RuntimeError.
+        except _ENDED as error:  # the broker is gone with what was to be flushed
             _log.debug("Closing: %s", error)
         if self._tasks:
             await asyncio.wait(self._tasks)
@@ -307,8 +308,6 @@ class Connection:
             await missing[0].attach(self._client)
 
     async def _note_error(self, error: Exception) -> None:
-        if self._reason and isinstance(error, ConnectionResetError | nats_errors.UnexpectedEOF):
-            return  # a server that does not let us in says so and hangs up: what it said tells more
         self._reason = str(error) or type(error).__name__
         _log.debug("NATS: %s", self._reason)
 

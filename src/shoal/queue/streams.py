@@ -17,6 +17,9 @@ __all__ = ["JetStreamOptions", "Streams", "incarnation"]
 
 _DEDUP_WINDOW_S = 120
 
+_CONSUMERS_AT_ONCE = 16
+"""A worker with a thousand models asks for thousands of consumers when its broker is new; each has its time-out."""
+
 
 @dataclasses.dataclass(frozen=True)
 class JetStreamOptions:
@@ -64,6 +67,7 @@ class Streams:
         self._lease_s = lease_s
         self._options = options
         self._making: dict[str, asyncio.Task[str]] = {}
+        self._consumers_at_once = asyncio.Semaphore(_CONSUMERS_AT_ONCE)
 
     async def ensure(self, pool: str) -> str:
         """Make a pool's stream if it is missing; all who ask meanwhile share the answer, its incarnation."""
@@ -101,6 +105,10 @@ class Streams:
 
     async def ensure_consumer(self, lane: Lane) -> str:
         """Make a lane's consumer if it is missing; returns where to send pull requests."""
+        async with self._consumers_at_once:
+            return await self._make_consumer(lane)
+
+    async def _make_consumer(self, lane: Lane) -> str:
         stream = stream_name(lane.pool)
         subject = lane_subject(lane)
         name = consumer_name(lane, await self.ensure(lane.pool))
