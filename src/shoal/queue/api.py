@@ -6,10 +6,10 @@ import asyncio
 from typing import Any
 
 import msgspec
-from nats.aio.msg import Msg
 
 from shoal.errors import NotReady
 from shoal.queue.connection import Connection, ConnectionLost
+from shoal.queue.nats_client import Message
 
 __all__ = ["FULL", "NOT_FOUND", "OTHER_CONFIGURATION", "RETRY_S", "Api", "ApiError", "error_of", "status_of"]
 
@@ -70,7 +70,7 @@ class Api:
                     raise
                 await asyncio.sleep(RETRY_S)
 
-    async def ask(self, subject: str, body: bytes) -> Msg:
+    async def ask(self, subject: str, body: bytes) -> Message:
         """A request to any subject, for the raw answer.
 
         Raises:
@@ -108,6 +108,6 @@ def error_of(answer: bytes) -> ApiError:
     return ApiError(failure.err_code or failure.code, failure.description)
 
 
-def status_of(answer: Msg) -> str:
+def status_of(answer: Message) -> str:
     """The status in an answer's headers; "" if there is none."""
     return answer.headers.get("Status", "") if answer.headers else ""

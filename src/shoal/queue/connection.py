@@ -17,10 +17,9 @@ from collections.abc import Callable, Coroutine
 from typing import Any, cast
 
 from nats import errors as nats_errors
-from nats.aio.client import Client
-from nats.aio.msg import Msg
 
 from shoal.errors import NotReady
+from shoal.queue.nats_client import Message, NatsClient
 
 __all__ = ["Connection", "ConnectionLost", "Subscription"]
 
@@ -43,13 +42,13 @@ class _Sink:
     The other two ways, callback and iterator, pass each message through an asyncio.Queue to a task of their own.
     """
 
-    def __init__(self, on_message: Callable[[Msg], None]) -> None:
+    def __init__(self, on_message: Callable[[Message], None]) -> None:
         self._on_message = on_message
 
     def cancelled(self) -> bool:
         return False
 
-    def set_result(self, message: Msg) -> None:
+    def set_result(self, message: Message) -> None:
         try:
             self._on_message(message)
         except Exception:  # one that escaped would end nats-py's read loop
@@ -59,13 +58,13 @@ class _Sink:
 class _Answer:
     """What `tell` leaves in the place of a future: it calls back at once, with the answer or None for none."""
 
-    def __init__(self, on_answer: Callable[[Msg | None], None]) -> None:
+    def __init__(self, on_answer: Callable[[Message | None], None]) -> None:
         self._on_answer = on_answer
 
     def done(self) -> bool:
         return False
 
-    def set_result(self, message: Msg) -> None:
+    def set_result(self, message: Message) -> None:
         self._on_answer(message)
 
     def set_exception(self, error: Exception) -> None:
@@ -75,7 +74,7 @@ class _Answer:
 class Subscription:
     """Messages to a subject, on this client and on those that follow it."""
 
-    def __init__(self, connection: Connection, subject: str, on_message: Callable[[Msg], None]) -> None:
+    def __init__(self, connection: Connection, subject: str, on_message: Callable[[Message], None]) -> None:
         self._connection = connection
         self._subject = subject
         self._sink = _Sink(on_message)
@@ -89,7 +88,7 @@ class Subscription:
         """The client is gone for good."""
         self._inner = None
 
-    async def attach(self, client: Client) -> None:
+    async def attach(self, client: NatsClient) -> None:
         """Subscribe with `client`."""
         self._inner = await client.subscribe(self._subject, future=cast(Any, self._sink))
 
@@ -128,7 +127,7 @@ class Connection:
         self._token = token
         self._on_up, self._on_down, self._on_tick = on_up, on_down, on_tick
         self._loop = asyncio.get_running_loop()
-        self._client = Client()
+        self._client = NatsClient()
         self._reason = ""
         self.is_up = False
         self.is_closing = False
@@ -138,7 +137,7 @@ class Connection:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._inbox = self._client.new_inbox() + "."
         self._counter = itertools.count()
-        self._requests: dict[str, tuple[asyncio.Future[Msg] | _Answer, float]] = {}
+        self._requests: dict[str, tuple[asyncio.Future[Message] | _Answer, float]] = {}
         self.subscriptions: set[Subscription] = {Subscription(self, self._inbox + "*", self._answered)}
 
     async def open(self, timeout_s: float) -> None:
@@ -205,20 +204,15 @@ class Connection:
         """
         if not self.is_up:
             raise ConnectionLost
-        # Without a pending limit nats-py's publish never suspends, so one step completes it.
-        step = self._client.publish(subject, body, reply, headers)
         try:
-            step.send(None)
-        except StopIteration:
-            return
+            self._client.send(subject, body, reply, headers)
         except (nats_errors.OutboundBufferLimitError, nats_errors.ConnectionClosedError):
             self._lose()
             raise ConnectionLost from None
-        step.close()
 
     def ask(
         self, subject: str, body: bytes, timeout_s: float, headers: dict[str, str] | None = None
-    ) -> asyncio.Future[Msg]:
+    ) -> asyncio.Future[Message]:
         """Send a request; the future gives the answer, and raises `ConnectionLost` or `TimeoutError`.
 
         Raises:
@@ -226,7 +220,7 @@ class Connection:
         """
         key = str(next(self._counter))
         self.send(subject, body, self._inbox + key, headers)
-        future: asyncio.Future[Msg] = self._loop.create_future()
+        future: asyncio.Future[Message] = self._loop.create_future()
         self._requests[key] = (future, self._loop.time() + timeout_s)
         return future
 
@@ -236,7 +230,7 @@ class Connection:
         body: bytes,
         timeout_s: float,
         headers: dict[str, str],
-        on_answer: Callable[[Msg | None], None],
+        on_answer: Callable[[Message | None], None],
     ) -> None:
         """As `ask`, at less cost: calls back with the answer, or with None if there is none. It must not raise.
 
@@ -247,7 +241,7 @@ class Connection:
         self.send(subject, body, self._inbox + key, headers)
         self._requests[key] = (_Answer(on_answer), self._loop.time() + timeout_s)
 
-    async def subscribe(self, subject: str, on_message: Callable[[Msg], None], timeout_s: float) -> Subscription:
+    async def subscribe(self, subject: str, on_message: Callable[[Message], None], timeout_s: float) -> Subscription:
         """Hear a subject from now on, and again after the connection was lost."""
         subscription = Subscription(self, subject, on_message)
         self.subscriptions.add(subscription)
@@ -256,7 +250,7 @@ class Connection:
                 await subscription.attach(self._client)
                 # The server handles our lines in order: when this comes back, it has seen the subscription.
                 key = f"s{next(self._counter)}"
-                future: asyncio.Future[Msg] = self._loop.create_future()
+                future: asyncio.Future[Message] = self._loop.create_future()
                 self._requests[key] = (future, self._loop.time() + timeout_s)
                 self.send(self._inbox + key, b"")
                 await future
@@ -277,7 +271,7 @@ class Connection:
 
     async def _connect(self) -> None:
         """Connect a new client, however long it takes, and put all subscriptions on it."""
-        client = self._client = Client()
+        client = self._client = NatsClient()
         try:
             await client.connect(
                 self._url.split(","),
@@ -340,7 +334,7 @@ class Connection:
         self._wake.set()
         self._on_up()
 
-    def _answered(self, message: Msg) -> None:
+    def _answered(self, message: Message) -> None:
         entry = self._requests.pop(message.subject[len(self._inbox) :], None)
         if entry is not None and not entry[0].done():
             entry[0].set_result(message)

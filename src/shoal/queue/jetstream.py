@@ -19,8 +19,6 @@ import uuid
 from collections.abc import Callable
 from typing import Self
 
-from nats.aio.msg import Msg
-
 from shoal.errors import Overloaded, ShoalError, TooLarge
 from shoal.queue import names
 from shoal.queue.api import FULL, NOT_FOUND, RETRY_S, Api, ApiError, error_of, status_of
@@ -29,6 +27,7 @@ from shoal.queue.connection import Connection, ConnectionLost, Subscription
 from shoal.queue.dead import Buried
 from shoal.queue.jetstream_dead import DeadStream
 from shoal.queue.names import address_subject, consumer_name, lane_subject, stream_name
+from shoal.queue.nats_client import Message
 from shoal.queue.pull import JetStreamLease, JetStreamPull
 from shoal.queue.rumour import Rumours
 from shoal.queue.streams import JetStreamOptions, Streams, incarnation
@@ -107,7 +106,7 @@ class JetStreamQueue:
                     raise self._api.silent() from None
 
     def post(self, lane: Lane, message_id: str, body: bytes, on_failure: Callable[[Exception], None]) -> None:
-        def answered(answer: Msg | None) -> None:
+        def answered(answer: Message | None) -> None:
             if answer is None or not _is_stored(answer):
                 self._publish_later(lane, message_id, body, on_failure)
 
@@ -194,7 +193,7 @@ class JetStreamQueue:
             _log.debug("A message to %s is lost with the connection.", address)
 
     async def listen(self, address: Address, on_message: Callable[[bytes], None]) -> JetStreamListener:
-        def hear(message: Msg) -> None:
+        def hear(message: Message) -> None:
             on_message(message.data)
 
         return JetStreamListener(
@@ -239,7 +238,7 @@ class JetStreamQueue:
 
         self._connection.spawn(self.publish(lane, message_id, body)).add_done_callback(ended)
 
-    async def _prepare_to_retry(self, lane: Lane, answer: Msg) -> None:
+    async def _prepare_to_retry(self, lane: Lane, answer: Message) -> None:
         """After an answer that is no: make the stream if it is missing, or raise what the caller should know."""
         if status_of(answer) == "503":  # nobody listens there: no stream yet, or JetStream is still starting
             await self._streams.ensure(lane.pool)
@@ -300,6 +299,6 @@ def _rumour_address(pool: str) -> Address:
     return f"waiting.{names.token(pool)}"
 
 
-def _is_stored(answer: Msg) -> bool:
+def _is_stored(answer: Message) -> bool:
     """Whether a publish was acknowledged: the answer is then `{"stream":...,"seq":...}`, which nobody needs parsed."""
     return answer.data.startswith(b'{"stream"') and not answer.headers

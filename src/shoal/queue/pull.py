@@ -17,10 +17,10 @@ import time
 from collections.abc import Awaitable, Callable
 
 import msgspec
-from nats.aio.msg import Msg
 
 from shoal.errors import ShoalError
 from shoal.queue.connection import Connection, ConnectionLost, Subscription
+from shoal.queue.nats_client import Message
 from shoal.queue.rumour import LaneRumour, Rumours
 from shoal.queue.take import Taking
 
@@ -47,7 +47,7 @@ class JetStreamLease:
         "published_at",
     )
 
-    def __init__(self, connection: Connection, message: Msg, on_nak: Callable[[float], None]) -> None:
+    def __init__(self, connection: Connection, message: Message, on_nak: Callable[[float], None]) -> None:
         self._connection = connection
         self._on_nak = on_nak
         self._reply = message.reply
@@ -248,7 +248,7 @@ class JetStreamPull:
         self._asked += missing
         self._asked_at = self._heard_at = self._loop.time()
 
-    def _receive(self, message: Msg) -> None:
+    def _receive(self, message: Message) -> None:
         self._heard_at = self._loop.time()
         if not message.reply.startswith("$JS.ACK."):
             self._receive_status(message)
@@ -267,7 +267,7 @@ class JetStreamPull:
         if lease.num_waiting:
             self._heard()
 
-    def _lease(self, message: Msg) -> JetStreamLease:
+    def _lease(self, message: Message) -> JetStreamLease:
         return JetStreamLease(self._connection, message, self._handed_back)
 
     def _handed_back(self, published_at: float) -> None:
@@ -279,7 +279,7 @@ class JetStreamPull:
         if self.credit <= 0:  # with credit, it comes by itself
             self._on_waiting()
 
-    def _took(self, message: Msg) -> float:
+    def _took(self, message: Message) -> float:
         """A message that was taken is here; returns when it was published."""
         lease = self._lease(message)
         if self.is_closed:
@@ -303,7 +303,7 @@ class JetStreamPull:
         if not rumours:
             del self._rumours.lanes[self._subject]
 
-    def _receive_status(self, message: Msg) -> None:
+    def _receive_status(self, message: Message) -> None:
         headers = message.headers or {}
         status = headers.get("Status", "")
         if status == "100" or self.is_closed:

@@ -11,9 +11,9 @@ from collections.abc import Callable
 from typing import Protocol
 
 import msgspec
-from nats.aio.msg import Msg
 
 from shoal.queue.connection import Connection, ConnectionLost, Subscription
+from shoal.queue.nats_client import Message
 
 __all__ = ["Taking"]
 
@@ -33,7 +33,7 @@ class Taking:
     """
 
     def __init__(
-        self, connection: Connection, on_message: Callable[[Msg], float], on_answered: _OnEnd, timeout_s: float
+        self, connection: Connection, on_message: Callable[[Message], float], on_answered: _OnEnd, timeout_s: float
     ) -> None:
         self._connection = connection
         self._on_message = on_message
@@ -98,7 +98,7 @@ class Taking:
         except ConnectionLost:
             self._loop.call_soon(self.abandon)
 
-    def _receive(self, message: Msg) -> None:
+    def _receive(self, message: Message) -> None:
         if message.reply.startswith("$JS.ACK."):
             published_at = self._on_message(message)
             if self._reply:
