@@ -101,14 +101,26 @@ class _Queues:
 
 
 class _Workers:
-    """What a policy may look at: requests that each worker holds, now and when it was last polled."""
+    """What a policy may look at: requests that each worker holds, and who held least when all were last polled."""
 
     def __init__(self, fleet: Fleet, chooser: random.Random) -> None:
         self.num = fleet.num_workers
         self.held = [0] * self.num
-        self.polled = [0] * self.num
+        self.num_held = 0
+        self.shortest = list(range(self.num))
         self.chooser = chooser
         self.turn = itertools.cycle(range(self.num))
+        self.places = [random.Random(model).randrange(self.num) for model in range(len(fleet.weights))]  # noqa: S311
+
+    def hold(self, place: int, num_requests: int) -> None:
+        """Count so many requests more, or fewer, at a worker."""
+        self.held[place] += num_requests
+        self.num_held += num_requests
+
+    def poll(self) -> None:
+        """See who holds least now."""
+        least = min(self.held)
+        self.shortest = [place for place, held in enumerate(self.held) if held == least]
 
 
 Policy = Callable[[_Workers, int], int]
@@ -128,17 +140,15 @@ def _power_of_two(workers: _Workers, model: int) -> int:
 
 
 def _shortest_polled(workers: _Workers, model: int) -> int:
-    least = min(workers.polled)
-    return workers.chooser.choice([place for place, held in enumerate(workers.polled) if held == least])
+    return workers.chooser.choice(workers.shortest)
 
 
 def _bounded_hash(workers: _Workers, model: int) -> int:
     """Consistent hashing by model with bounded loads: the next on the ring that holds less than 1.25 x the mean."""
-    most = 1.25 * (sum(workers.held) + 1) / workers.num
-    ring = random.Random(model)  # noqa: S311
-    start = ring.randrange(workers.num)
-    places = (place % workers.num for place in range(start, start + workers.num))
-    return next(place for place in places if workers.held[place] < most)
+    most, place = 1.25 * (workers.num_held + 1) / workers.num, workers.places[model]
+    while workers.held[place] >= most:
+        place = (place + 1) % workers.num
+    return place
 
 
 POLICIES: dict[str, Policy | None] = {
@@ -166,6 +176,7 @@ class _Simulation:
         shared = _Queues()
         self._queues = [shared if policy is None else _Queues() for _ in range(fleet.num_workers)]
         self._idle = set(range(fleet.num_workers))
+        self._first_idle = list(range(fleet.num_workers))  # a heap, with some that are idle no more
         self._ends: list[tuple[float, int, list[float]]] = []
         self._latency = Histogram()
         self._busy_s = 0.0
@@ -192,21 +203,32 @@ class _Simulation:
     def _arrive(self, now: float, model: int) -> None:
         workers = self._workers
         if now - self._polled_at >= self._fleet.polled_s:
-            workers.polled, self._polled_at = list(workers.held), now
+            workers.poll()
+            self._polled_at = now
         if self._policy is None:
-            place = min(self._idle) if self._idle else 0
+            place = self._take_idle()
         else:
             place = self._policy(workers, model)
-            workers.held[place] += 1
+            workers.hold(place, 1)
         self._queues[place].add(model, now)
         if place in self._idle:
             self._start(place, now)
+
+    def _take_idle(self) -> int:
+        """The first worker that is idle, or any."""
+        while self._first_idle:
+            place = heapq.heappop(self._first_idle)
+            if place in self._idle:
+                return place
+        return 0
 
     def _start(self, place: int, now: float) -> None:
         """Let a worker run its next batch, or be idle."""
         queues, cost = self._queues[place], self._fleet.cost
         if not queues.num_waiting:
             self._idle.add(place)
+            if self._policy is None:
+                heapq.heappush(self._first_idle, place)
             return
         self._idle.discard(place)
         batch = queues.take(self._fleet.batch_requests)
@@ -221,7 +243,8 @@ class _Simulation:
             self._num_ended += len(batch)
             for arrival in batch:
                 self._latency.add(end - arrival)
-            self._workers.held[place] -= len(batch) if self._policy is not None else 0
+            if self._policy is not None:
+                self._workers.hold(place, -len(batch))
             self._start(place, end)
 
 
