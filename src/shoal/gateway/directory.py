@@ -150,6 +150,10 @@ class Directory:
         return served
 
     @property
+    def num_models(self) -> int:
+        return len(self._offers)
+
+    @property
     def ids(self) -> list[str]:
         """Of all models, sorted."""
         return sorted(self._offers)

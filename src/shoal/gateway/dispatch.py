@@ -68,6 +68,7 @@ class Dispatch:
         self._max_wait_s = max_wait_s
         self._open: dict[str, OpenRequest] = {}
         self._gates: dict[str, Gate] = {}
+        self._crowded: set[str] = set()
         self._lanes: dict[str, list[Lane]] = {}
         self._gone: list[str] = []
         self._num_reconnects = 0
@@ -191,10 +192,8 @@ class Dispatch:
         if model is not None:
             served = self._directory.get(model)
             gates = [gate] if served and (gate := self._gates.get(served.card.id)) else []
-        elif any(gate.is_crowded for gate in self._gates.values()):
-            known = [self._gates.get(served.card.id) for served in self._directory.models]
-            gates = [gate for gate in known if gate is not None and gate.is_crowded]
-            gates = gates if len(gates) == len(known) else []
+        elif len(self._crowded) >= self._directory.num_models and self._crowded.issuperset(self._directory.ids):
+            gates = [self._gates[model] for model in self._directory.ids]
         else:
             return
         now, rank = self._loop.time(), LANES.index(priority)
@@ -205,7 +204,7 @@ class Dispatch:
 
     def _open_gate(self, served: Served) -> Gate:
         model = served.card.id
-        gate = self._gates[model] = Gate(model, self._publish)
+        gate = self._gates[model] = Gate(model, self._publish, self._crowded)
         self._lanes[model] = [Lane(self._pool, model, priority) for priority in LANES]
         gate.know(served.loaded, self._loop.time())
         return gate

@@ -60,11 +60,13 @@ class Gate:
 
     Args:
         publish: puts a chunk of a request into the lane of that rank, now.
+        crowded: the models of all gates that are crowded; it is kept so.
     """
 
-    def __init__(self, model: str, publish: Callable[[OpenRequest, int, int], None]) -> None:
+    def __init__(self, model: str, publish: Callable[[OpenRequest, int, int], None], crowded: set[str]) -> None:
         self.model = model
         self._publish = publish
+        self._crowded = crowded
         self._turns: Turns[OpenRequest] = Turns()
         self._supply = Supply()
         self._on_way = [0] * len(LANES)
@@ -163,6 +165,10 @@ class Gate:
             room = [self._room(rank) for rank in range(len(LANES))]
             for request, index, rank in self._turns.take(now, room, self._supply.window_tokens):
                 self._go_ahead(request, index, rank, now)
+        if self.is_crowded:
+            self._crowded.add(self.model)
+        else:
+            self._crowded.discard(self.model)
 
     def _go_ahead(self, request: OpenRequest, index: int, rank: int, now: float) -> None:
         """Publish a chunk while others wait."""
