@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, get_args
@@ -15,6 +14,7 @@ from shoal.errors import (
     Unauthorized,
     UnsupportedMediaType,
 )
+from shoal.gateway.within import within
 from shoal.types import Priority
 
 __all__ = [
@@ -64,8 +64,7 @@ async def read_body(headers: dict[bytes, bytes], receive: Receive, limit_bytes: 
     if (length_bytes := _length_bytes(headers)) > limit_bytes:
         raise _body_too_large(length_bytes, limit_bytes)
     try:
-        async with asyncio.timeout(limit_s):
-            return await _read(receive, limit_bytes)
+        return await within(limit_s, _read(receive, limit_bytes))  # as a rule it has come with its head
     except TimeoutError:
         raise DeadlineExceeded(
             f"The body did not arrive within {limit_s:.3g} s.",
