@@ -246,6 +246,24 @@ async def test_a_pull_whose_requests_were_lost_asks_again(jetstream: JetStreamDe
     await listener.close()
 
 
+async def test_a_pull_whose_stream_was_made_anew_unseen_starts_over(
+    jetstream: JetStreamDeployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when the broker that held it went, in a cluster where the connection is to another one."""
+    monkeypatch.setattr("shoal.queue.jetstream._LOOK_S", 0.2)
+    publisher, puller = await jetstream.connect(), await jetstream.connect(options=JetStreamOptions(pull_expiry_s=600))
+    arrivals = Arrivals()
+    pull = await puller.pull(LANE, arrivals)
+    right = pull._next_subject
+    pull._next_subject = "shoal.plain.nowhere.listened-deadbeef"
+    listener = await publisher.listen("nowhere.listened-deadbeef", lambda body: None)
+    pull.grant(2)
+    await publisher.publish(LANE, "id", b"body")
+    await arrivals.reach(1)
+    assert pull._next_subject == right
+    await listener.close()
+
+
 async def test_a_full_queue_refuses_and_takes_again_when_there_is_room(jetstream: JetStreamDeployment) -> None:
     queue = await jetstream.connect(options=JetStreamOptions(max_stream_messages=3, publish_timeout_s=20))
     for number in range(3):

@@ -19,7 +19,7 @@ import uuid
 from collections.abc import Callable
 from typing import Self
 
-from shoal.errors import Overloaded, ShoalError, TooLarge
+from shoal.errors import NotReady, Overloaded, ShoalError, TooLarge
 from shoal.queue import names
 from shoal.queue.api import FULL, NOT_FOUND, RETRY_S, Api, ApiError, error_of, status_of
 from shoal.queue.base import Address
@@ -37,6 +37,15 @@ from shoal.types import Lane
 __all__ = ["JetStreamOptions", "JetStreamQueue"]
 
 _HEADROOM_BYTES = 16 * 1024
+
+_REQUESTS_PER_S = 5.0
+"""Of all pulls that wait for messages. Each request costs some messages, its signs of life among them, so with
+thousands of pulls they last longer."""
+
+_LOOK_S = 5.0
+"""How often streams are looked at: with one that was lost beside the connection, pulls need not be silent first."""
+
+_CHECKED_AT_ONCE = 64
 
 _log = logging.getLogger(__name__)
 
@@ -63,7 +72,10 @@ class JetStreamQueue:
         self._window = asyncio.Semaphore(options.publish_window)
         self._api = Api(self._connection, options.publish_timeout_s)
         self._streams = Streams(self._api, self._connection.spawn, settings.lease_s, options)
-        self._pulls: set[JetStreamPull] = set()
+        self._pulls: dict[JetStreamPull, str] = {}
+        self._unchecked: list[JetStreamPull] = []
+        self._looks_at = self._loop.time() + _LOOK_S
+        self._looking: asyncio.Task[None] | None = None
         self._restoring: asyncio.Task[None] | None = None
         self._callbacks: list[Callable[[], None]] = []
         self._dead = DeadStream(self._api)
@@ -135,14 +147,14 @@ class JetStreamQueue:
             on_waiting,
             rumours,
             lane_subject(lane),
-            self._options.pull_expiry_s,
+            self._pull_expiry_s,
             self._options.publish_timeout_s,
         )
         if lane.pool not in self._listeners:
             hearing = self.listen(_rumour_address(lane.pool), rumours.hear)
             self._listeners[lane.pool] = self._connection.spawn(hearing)
         await asyncio.wait([self._listeners[lane.pool]])
-        self._pulls.add(pull)
+        self._pulls[pull] = lane.pool
         await pull.attach()
         return pull
 
@@ -289,10 +301,33 @@ class JetStreamQueue:
             except Exception:
                 _log.exception("A callback after the reconnection raised.")
 
+    def _pull_expiry_s(self) -> float:
+        return max(self._options.pull_expiry_s, len(self._pulls) / _REQUESTS_PER_S)
+
     def _check_pulls(self) -> None:
-        self._pulls = {pull for pull in self._pulls if not pull.is_closed}
-        for pull in self._pulls:
+        """Check some of the pulls; all of them within some seconds."""
+        if not self._unchecked:
+            self._pulls = {pull: pool for pull, pool in self._pulls.items() if not pull.is_closed}
+            self._unchecked = list(self._pulls)
+        num_now = max(_CHECKED_AT_ONCE, len(self._pulls) // 16)
+        now, self._unchecked = self._unchecked[:num_now], self._unchecked[num_now:]
+        for pull in now:
             pull.check()
+        if self._loop.time() >= self._looks_at and self._looking is None and self.is_connected and self._pulls:
+            self._looking = self._connection.spawn(self._look_at_streams())
+
+    async def _look_at_streams(self) -> None:
+        try:
+            for pool in set(self._pulls.values()):
+                found = await self._streams.find(pool)
+                for pull, its_pool in list(self._pulls.items()):
+                    if its_pool == pool:
+                        pull.check_stream(found)
+        except (NotReady, ApiError) as error:
+            _log.debug("The streams cannot be looked at: %s", error)
+        finally:
+            self._looks_at = self._loop.time() + _LOOK_S
+            self._looking = None
 
 
 def _rumour_address(pool: str) -> Address:

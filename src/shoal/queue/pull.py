@@ -97,7 +97,7 @@ class JetStreamPull:
         on_lease: called for each message.
         on_waiting: see `Queue.pull`.
         rumours, subject: where it hears of its lane, and tells what it leaves.
-        expiry_s: after this the broker ends a request, and it is asked anew.
+        expiry_s: says after how long the broker shall end a request; it is asked anew then.
         timeout_s: for the steps of attaching.
     """
 
@@ -109,7 +109,7 @@ class JetStreamPull:
         on_waiting: Callable[[], None],
         rumours: Rumours,
         subject: str,
-        expiry_s: float,
+        expiry_s: Callable[[], float],
         timeout_s: float,
     ) -> None:
         self.credit = 0
@@ -122,8 +122,8 @@ class JetStreamPull:
         self._rumour = LaneRumour(self._heard)
         rumours.lanes.setdefault(subject, set()).add(self._rumour)
         self._taking = Taking(connection, self._took, self._take_ended, timeout_s)
-        self._expiry_s = expiry_s
-        self._heartbeat_s = expiry_s / _HEARTBEATS_PER_REQUEST
+        self._choose_expiry_s = expiry_s
+        self._expiry_s = self._heartbeat_s = 0.0
         self._timeout_s = timeout_s
         self._loop = asyncio.get_running_loop()
         self._counter = itertools.count()
@@ -187,6 +187,12 @@ class JetStreamPull:
                 _log.warning("The broker is silent about a pull; it starts over.")
                 self._start_over()
 
+    def check_stream(self, incarnation: str) -> None:
+        """Called with the stream that there is now: start over if it is not the one that the consumer was made in."""
+        if self._next_subject and not self._next_subject.endswith(f"-{incarnation}"):
+            _log.warning("The stream of a pull was made anew; it starts over.")
+            self._start_over()
+
     def _start_over(self) -> None:
         if self._attaching is None and self._connection.is_up and not self.is_closed:
             self._attaching = self._connection.spawn(self._attach())
@@ -234,6 +240,8 @@ class JetStreamPull:
         # A request costs the broker and us a message: renew when half of the credit is used up, not at each delivery.
         if missing <= 0 or missing < self._asked or not self._next_subject:
             return
+        self._expiry_s = self._choose_expiry_s()
+        self._heartbeat_s = self._expiry_s / _HEARTBEATS_PER_REQUEST
         request = {
             "batch": missing,
             "expires": int(self._expiry_s * 1e9),

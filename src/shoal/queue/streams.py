@@ -9,7 +9,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from shoal.errors import InternalError, Overloaded
-from shoal.queue.api import FULL, OTHER_CONFIGURATION, Api, ApiError
+from shoal.queue.api import FULL, NOT_FOUND, OTHER_CONFIGURATION, Api, ApiError
 from shoal.queue.names import consumer_name, lane_subject, pool_subjects, stream_name
 from shoal.types import Lane
 
@@ -102,6 +102,19 @@ class Streams:
             if error.code in FULL:
                 raise Overloaded(f"The broker has no room for the stream of pool {pool}: {error}.") from None
             raise InternalError(f"The broker refuses the stream of pool {pool}: {error}.") from None
+
+    async def find(self, pool: str) -> str:
+        """The incarnation of the stream that a pool has now; "" if it has none.
+
+        Raises:
+            NotReady, ApiError: the broker does not say.
+        """
+        try:
+            return incarnation(await self._api.call(f"STREAM.INFO.{stream_name(pool)}"))
+        except ApiError as error:
+            if error.code in NOT_FOUND:
+                return ""
+            raise
 
     async def ensure_consumer(self, lane: Lane) -> str:
         """Make a lane's consumer if it is missing; returns where to send pull requests."""
