@@ -12,9 +12,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks import crowd_page, peers_page
+from benchmarks import crowd_page, peers_page, scaling_page
 from benchmarks.sections import Section, number, table
-from shoal.bench.plots import Axis, Bar, Series, bar_chart, line_chart
+from shoal.bench.plots import Axis, Bar, bar_chart
 
 __all__ = ["pages"]
 
@@ -179,31 +179,28 @@ def _scale(result: Result) -> Section:
         "By simulation, models popular by Zipf's law: goodput as a share of what all workers do if every batch is "
         "full. Pull here is ideal: a free worker takes a batch, and takes none before.\n"
     )
-    return Section(f"{text}\n{table(('workers', 'models', 'L', *policies), rows)}")
+    plots = {}
+    for objective in dict.fromkeys(row["objective_over_a"] for row in result["rows"]):
+        bars = {
+            f"{row['workers']:,} workers, {row['models']:,} models": {
+                policy: 100 * share for policy, share in row["shares"].items()
+            }
+            for row in result["rows"]
+            if row["objective_over_a"] == objective
+        }
+        title = f"Goodput within L = {objective} a, by simulation"
+        plots[f"dispatch-scale-{objective}a.svg"] = bar_chart(bars, title=title, y=Axis("of all full batches", "%"))
+    return Section(f"{text}\n{table(('workers', 'models', 'L', *policies), rows)}", plots)
 
 
 def _scaling(result: Result) -> Section:
-    parts, plots = [], {}
-    for key, label in (
-        ("items", "texts a request"),
-        ("models", "models"),
-        ("tenants", "tenants"),
-        ("depth", "waiting"),
-    ):
-        rows = [row for row in result.get(key, []) if "error" not in row]
-        if not rows:
-            continue
-        columns = [name for name in rows[0] if name != key]
-        cells = [(number(row[key]), *(number(row[name]) for name in columns)) for row in rows]
-        parts.append(f"### By {label}\n\n" + table((label, *(name.replace("_", " ") for name in columns)), cells))
-        lines = [name for name in columns if name in ("gateway", "worker", "broker") or name.endswith("cpu_us")]
-        series = [Series(name, [(max(row[key], 1), row[name]) for row in rows]) for name in lines]
-        axis = Axis(label, is_log=True)
-        plots[f"scaling-{key}.svg"] = line_chart(series, title=f"CPU a request by {label}", x=axis, y=Axis("CPU", "µs"))
+    parts, plots, losses = scaling_page.scaling(result)
+    texts = [
+        f"### {title}\n\n{meaning}\n\n" + table(columns, [[number(value) for value in row] for row in rows])
+        for title, columns, rows, meaning in parts
+    ]
     text = "Microseconds of CPU a request in each process, over a device that takes no time.\n"
-    failed = [row for key in ("items", "models", "tenants", "depth") for row in result.get(key, []) if "error" in row]
-    losses = [f"Scaling: {row['error']}." for row in failed]
-    return Section("\n".join([text, *parts]), plots, losses)
+    return Section("\n".join([text, *texts]), plots, losses)
 
 
 def _crowd(make: Callable[[Result], crowd_page.Page]) -> Callable[[Result], Section]:

@@ -33,6 +33,7 @@ from shoal.gateway.keys import keyfile
 CONNECTIONS = 32
 TEXT = "what does a lone short text cost, number"
 PROCESSES = ("gateway", "worker", "broker")
+IDLE_S = 15.0
 
 
 @contextlib.contextmanager
@@ -101,8 +102,8 @@ def _with_models(num_models: int, seconds: float, rounds: int) -> dict[str, Any]
     with cluster(num_models) as (url, pids):
         ready_s = time.perf_counter() - start
         before = {name: machine.process_cpu_s(pid) for name, pid in pids.items()}
-        time.sleep(5)
-        idle = {f"idle_{name}_percent": round(20 * (machine.process_cpu_s(pid) - before[name]), 2)
+        time.sleep(IDLE_S)
+        idle = {f"idle_{name}_percent": round(100 * (machine.process_cpu_s(pid) - before[name]) / IDLE_S, 2)
                 for name, pid in pids.items()}  # fmt: skip
         given = load(url, seconds)
         models = [f"m{number % num_models}" for number in range(len(given.requests))]

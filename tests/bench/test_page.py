@@ -52,7 +52,12 @@ DISPATCH = {
     }],
 }  # fmt: skip
 SCALE = {"rows": [{"workers": 1000, "models": 1000, "objective_over_a": 20, "shares": {"pull": 0.8, "random": 0.2}}]}
-SCALING = {"items": [{"items": 1, "gateway": 170.0, "worker": 260.0}, {"items": 64, "gateway": 300.0, "worker": 900.0}]}
+SCALING = {
+    "items": [{"items": 1, "gateway": 170.0, "worker": 260.0}, {"items": 64, "gateway": 296.0, "worker": 890.0}],
+    "models": [{"models": 1, "gateway": 170.0, "worker": 260.0}, {"models": 1000, "gateway": 175.0, "worker": 520.0},
+               {"models": 10_000, "error": "not ready"}],
+    "depth": [{"depth": 0, "jetstream_puller_cpu_us": 30.0}, {"depth": 100_000, "jetstream_puller_cpu_us": 31.0}],
+}  # fmt: skip
 
 
 def made(tmp_path: Path, **results: Any) -> dict[str, str]:
@@ -66,7 +71,7 @@ def made(tmp_path: Path, **results: Any) -> dict[str, str]:
 def test_every_section_has_its_figures_and_plots(tmp_path: Path) -> None:
     pages = made(tmp_path, peers=PEERS, dispatch=DISPATCH, dispatch_scale=SCALE, scaling=SCALING, other={"x": 1})
     text = pages.pop("docs/performance.md")
-    rows = ("| 1,000 | 1,000 | 20 a | 80% | 20% |", "| 64 | 300 | 900 |", "| failed | failed | 3 |", "| 0 | 50% |",
+    rows = ("| 1,000 | 1,000 | 20 a | 80% | 20% |", "| 64 | 296 | 890 |", "| failed | failed | 3 |", "| 0 | 50% |",
             "| 16 tokens, closed 32 | 400 | infinity | 4.00 | 4.00 |", "slow, one request takes 40 s",
             "at commit def")  # fmt: skip
     others = (
@@ -83,6 +88,14 @@ def test_every_section_has_its_figures_and_plots(tmp_path: Path) -> None:
     for name, svg in pages.items():
         ElementTree.fromstring(svg)  # noqa: S314
         assert f"](performance/{Path(name).name})" in text
+
+
+def test_a_line_that_grows_is_told_from_a_flat_one_and_explained(tmp_path: Path) -> None:
+    text = made(tmp_path, scaling=SCALING)["docs/performance.md"]
+    assert "Each text more costs: gateway 2.0 µs, worker 10.0 µs." in text
+    assert "From 1 to 1,000: flat (within 1.25 x): gateway. Grows: worker 2.00 x. Requests for the same model" in text
+    assert "From 0 to 100,000: flat (within 1.25 x): jetstream puller.\n" in text
+    assert "- Scaling: not ready." in text
 
 
 def test_where_shoal_is_behind_is_said(tmp_path: Path) -> None:
