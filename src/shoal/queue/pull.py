@@ -27,6 +27,8 @@ from shoal.queue.take import Taking
 __all__ = ["JetStreamLease", "JetStreamPull"]
 
 _GRACE_S = 2.0
+_CALM_S = 0.1
+"""A pull from which nothing came for so long has nothing on its way."""
 _HEARTBEATS_PER_REQUEST = 6
 _MAX_BACKOFF_S = 2.0
 
@@ -133,6 +135,7 @@ class JetStreamPull:
         self._asked = 0  # messages that requests at the broker may still bring
         self._asked_at = 0.0
         self._heard_at = 0.0
+        self._came_at = 0.0
         self._num_failures = 0
         self._is_scheduled = False
         self.is_closed = False
@@ -159,8 +162,21 @@ class JetStreamPull:
         self.credit = 0
         if self._attaching is not None:
             await asyncio.wait([self._attaching])
+        await self._flow_ends()
         await self._detach()
         await self._taking.close()
+
+    async def _flow_ends(self) -> None:
+        """Wait until no message comes any more: one that the broker is about to send when we hang up is lost.
+
+        It would come to somebody else only when its lease has run out.
+        """
+        end = self._loop.time() + self._timeout_s
+        while self._asked > 0 and self._connection.is_up and self._loop.time() < end:
+            left_s = self._came_at + _CALM_S - self._loop.time()
+            if left_s <= 0:
+                return
+            await asyncio.sleep(left_s)
 
     def detach(self) -> None:
         """Forget what was asked for: the connection that it was asked on is gone."""
@@ -262,12 +278,13 @@ class JetStreamPull:
             self._receive_status(message)
             return
         lease = self._lease(message)
+        self._came_at = self._heard_at
+        self._asked = max(0, self._asked - 1)
         if self.is_closed:
             lease.nak()
             return
         self._num_failures = 0
         self.credit -= 1
-        self._asked = max(0, self._asked - 1)
         if self.credit - self._asked >= self._asked:
             self._schedule()
         self._rumour.left(lease.published_at if lease.num_waiting else math.inf, time.time())
