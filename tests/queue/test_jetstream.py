@@ -395,3 +395,15 @@ def test_closing_a_pull_while_the_broker_hangs_up_is_no_crash() -> None:
             await queue.close()
 
     uvloop.run(run())
+
+
+async def test_what_a_take_brings_to_a_pull_that_closes_goes_to_another_at_once(jetstream: JetStreamDeployment) -> None:
+    leaving, staying = await jetstream.connect(lease_s=100), await jetstream.connect(lease_s=100)
+    for number in range(50):
+        await staying.publish(LANE, f"id{number}", b"%4000d" % number)
+    mine, others = Arrivals(), Arrivals()
+    pull = await leaving.pull(LANE, mine)
+    pull.take(50, lambda: None)
+    await pull.close()
+    (await staying.pull(LANE, others)).grant(50)
+    await others.reach(50 - len(mine.all))

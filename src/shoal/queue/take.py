@@ -6,6 +6,7 @@ It must not know leases, lanes or what a standing pull has asked for.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 from collections.abc import Callable
 from typing import Protocol
@@ -49,10 +50,13 @@ class Taking:
         self._last_published_at = 0.0
         self._ends_at = 0.0
         self._on_end: Callable[[], None] | None = None
+        self._has_ended = asyncio.Event()
+        self._has_ended.set()
 
     def start(self, subject: str, num_messages: int, on_end: Callable[[], None]) -> None:
         """Ask at `subject`; an empty one cannot be asked."""
         self._on_end = on_end
+        self._has_ended.clear()
         self._missing = num_messages
         self._last_published_at = 0.0
         self._ends_at = self._loop.time() + self._timeout_s
@@ -69,14 +73,18 @@ class Taking:
     def abandon(self) -> None:
         """End the take, if there is one; what still comes of it is a message like any other."""
         self._reply = ""
+        self._has_ended.set()
         on_end, self._on_end = self._on_end, None
         if on_end is not None:
             on_end()
 
     async def close(self) -> None:
-        """End the take; messages on their way still arrive before this returns."""
+        """Let the take end: the broker drops what it was about to send to an inbox that has just gone."""
         if self._opening is not None:
             await asyncio.wait([self._opening])
+        if self._connection.is_up:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._has_ended.wait(), self._timeout_s)
         inbox, self._inbox = self._inbox, None
         if inbox is not None:
             await inbox.close()
