@@ -16,6 +16,9 @@ LEAD_S = 0.002
 TAKE_LEAD_S = 0.03
 """So long before, beside the time that preparing takes, the next batch is taken: a busy queue should have answered."""
 
+ANSWER_S = 0.002
+"""What a take needs to bring a partial batch what has come since the first one."""
+
 FULL_LEAD_S = 0.005
 FULL_LEAD_SHARE = 0.25
 """So long before, or this part of its time if that is more, a full one may: until then what is more urgent may come."""
@@ -29,6 +32,7 @@ class Flight:
         lead_starts_at: from when on a partial batch may be sent ahead.
         full_lead_starts_at: from when on a full one may.
         takes_start_at: from when on the next one may be taken from the queue.
+        last_take_at: when to look once more, if that was not enough for a full one.
     """
 
     def __init__(self) -> None:
@@ -37,6 +41,7 @@ class Flight:
         self.lead_starts_at = 0.0
         self.full_lead_starts_at = 0.0
         self.takes_start_at = 0.0
+        self.last_take_at = 0.0
 
     def __contains__(self, batch: Batch) -> bool:
         return batch in self._batches
@@ -68,6 +73,7 @@ class Flight:
         self.ends_at = ends_at
         running_s = self._batches[0].expected_s if self._batches else 0.0
         self.lead_starts_at = ends_at - min(LEAD_S, running_s / 2)
+        self.last_take_at = self.lead_starts_at - ANSWER_S
         self.full_lead_starts_at = ends_at - max(FULL_LEAD_S, FULL_LEAD_SHARE * running_s)
         prepare_s = self._batches[-1].model.prepare_s if self._batches else 0.0
         self.takes_start_at = ends_at - TAKE_LEAD_S - prepare_s

@@ -4,7 +4,7 @@
 
 - An idle device gets whatever waits at once.
 - Of a busy one, the next batch is taken from the queue shortly before the running one should end, and none after it:
-  until then, whoever is free first may have it.
+  until then, whoever is free first may have it. Where it is not full, it gets at the last moment what has come since.
 - At most one batch is sent ahead of the one that runs, so that the device never waits for us: a full one in the last
   quarter of the running batch, a partial one only when that is about to end, as it may still grow until then.
 - Of several models, the one whose first item has the oldest virtual start goes next.
@@ -81,6 +81,7 @@ class Sidecar:
         self._loop = asyncio.get_running_loop()
         self._gone = Gone(self._loop.time)
         self._flight = Flight()
+        self._has_taken_last = False
         self._taps = Taps(
             self.models.values(), self._start_of, settings.latency_objective_ms / 1000, self._pump_if_wanted
         )
@@ -180,7 +181,12 @@ class Sidecar:
     def _take(self) -> None:
         """Have the next batch taken from the queue if it is time for that; if not, wake up when it is."""
         if self._wants_work():
+            if not self._has_taken_last and self._loop.time() > self._flight.last_take_at - TIMER_S:
+                self._has_taken_last = True
+                self._taps.look_again()
             self._taps.take(is_idle=not self._flight)
+            if not self._has_taken_last:
+                self._wake_at(self._flight.last_take_at)
         elif not self._flight.is_full:
             self._wake_at(self._flight.takes_start_at)
 
@@ -241,7 +247,8 @@ class Sidecar:
             self._isolate(batch, error)
             return
         self._flight.add(batch, now)
-        self._taps.next_batch()
+        self._taps.look_again()
+        self._has_taken_last = False
         self._forget_timer()
         self.num_batches += 1
         self.num_items += len(batch.items)
@@ -262,6 +269,7 @@ class Sidecar:
             future.exception()
             return
         self._flight.remove(batch, self._loop.time())
+        self._has_taken_last &= bool(self._flight)
         self._forget_timer()
         error = future.exception()
         if isinstance(error, Exception):

@@ -99,8 +99,8 @@ class Taps:
             self._on_news()
         return is_taken
 
-    def next_batch(self) -> None:
-        """A batch has left: what came short may hold something for the next one."""
+    def look_again(self) -> None:
+        """What came short may hold something by now."""
         self._short.clear()
 
     def take(self, *, is_idle: bool) -> None:
