@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -14,6 +15,9 @@ from parity import Parity
 # The same examples each time: a run of the tests is no search for faults, and must not fail by chance.
 hypothesis.settings.register_profile("fixed", derandomize=True)
 hypothesis.settings.load_profile("fixed")
+
+# A shell without job control starts what runs in the background with SIGINT ignored; every child would inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

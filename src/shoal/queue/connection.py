@@ -156,6 +156,7 @@ class Connection:
                 f"The queue at {self._where} does not answer within {timeout_s:g} s: {reason}.",
                 hint="Check the address, that the broker runs (shoal broker), and its token (SHOAL_QUEUE_TOKEN).",
             ) from None
+        self._reason = ""
         self.is_up = True
         self._wake.set()
         self._tick()
@@ -302,6 +303,8 @@ class Connection:
             await missing[0].attach(self._client)
 
     async def _note_error(self, error: Exception) -> None:
+        if self._reason and isinstance(error, ConnectionResetError | nats_errors.UnexpectedEOF):
+            return  # a server that does not let us in says so and hangs up: what it said tells more
         self._reason = str(error) or type(error).__name__
         _log.debug("NATS: %s", self._reason)
 
