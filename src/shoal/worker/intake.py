@@ -139,6 +139,7 @@ class Intake:
             self._prepared(work, _prepare(work))
         else:
             model.preparing_tokens += work.num_tokens
+            self._taps.hold(model)
             task = self._loop.create_task(self._prepare_in_thread(work, work.num_tokens))
             self._preparing.add(task)
             task.add_done_callback(self._preparing.discard)

@@ -82,9 +82,7 @@ class Sidecar:
         self._gone = Gone(self._loop.time)
         self._flight = Flight()
         self._has_taken_last = False
-        self._taps = Taps(
-            self.models.values(), self._start_of, settings.latency_objective_ms / 1000, self._pump_if_wanted
-        )
+        self._taps = Taps(self._start_of, settings.latency_objective_ms / 1000, self._pump_if_wanted)
         self.replies.on_close = self._pump_if_wanted
         self._dead_letters = dead_letters = DeadLetters(
             queue, queue_settings.pool, worker_id, self.replies, measures, keeps_bodies=settings.keep_dead_bodies
@@ -137,6 +135,7 @@ class Sidecar:
             item = WorkItem(work, index, prepared, virtual_start(arrived_at, cost_s))
             item.num_crashes = self._dead_letters.num_crashes(model.id, prepared)
             model.waiting.add(item, item.start)
+        self._taps.hold(model)
         self._pump_soon()
 
     def forget(self, request_ids: Collection[str]) -> None:
@@ -195,7 +194,7 @@ class Sidecar:
             return None
         if self._again:
             return self._again.popleft()
-        waiting = [model for model in self.models.values() if model.waiting]
+        waiting = [model for model in self._taps.holders if model.waiting and self.models.get(model.id) is model]
         model = min(waiting, key=lambda model: model.waiting.head, default=None)
         if model is None or not model.waiting:
             return None
@@ -322,6 +321,7 @@ class Sidecar:
         for batch in lost:
             for item in batch.items:
                 batch.model.waiting.add(item, item.start)
+            self._taps.hold(batch.model)
 
     def resume(self) -> None:
         """The host is back with its sessions."""
@@ -334,6 +334,7 @@ class Sidecar:
         await self._intake.close(model)
         for work in self.replies.of(model):
             self.replies.refuse(work, error)
+        self._taps.drop(model)
 
     async def release(self, model: Model, limit_s: float) -> None:
         """Serve a model no more: finish what is on loan within the limit, and hand the rest back."""
@@ -341,6 +342,7 @@ class Sidecar:
         await self._settle(model, limit_s)
         if self.models.get(model.id) is model:
             del self.models[model.id]
+        self._taps.drop(model)
 
     async def _settle(self, model: Model | None, limit_s: float) -> bool:
         """Wait for what is open, then hand back what is left; returns whether nothing was."""

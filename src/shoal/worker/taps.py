@@ -44,7 +44,6 @@ class Taps:
     """All that one device draws from.
 
     Args:
-        models: those that share the device, as a live view.
         start_of: where what a tap holds stands in the order of items that wait here, see `batcher.virtual_start`.
         objective_s: what is older by so much than all that is prepared need not wait for it.
         on_news: called when there may be something to take or to grant.
@@ -52,12 +51,10 @@ class Taps:
 
     def __init__(
         self,
-        models: Collection[Model],
         start_of: Callable[[Tap], float],
         objective_s: float,
         on_news: Callable[[], None],
     ) -> None:
-        self._models = models
         self._start_of = start_of
         self._objective_s = objective_s
         self._on_news = on_news
@@ -65,6 +62,7 @@ class Taps:
         self._short: set[Tap] = set()  # of them, those that had less than was asked for this time
         self._spent: set[Tap] = set()  # have no credit
         self._quiet: set[Tap] = set()  # of them, those of which nothing was heard since `look_round`
+        self._holders: set[Model] = set()  # looking at all models would cost each request
         self._taking: Tap | None = None
         self._num_missing = 0
 
@@ -82,6 +80,20 @@ class Taps:
         """Draw from these no more."""
         for known in (self._told, self._short, self._spent, self._quiet):
             known.difference_update(taps)
+
+    @property
+    def holders(self) -> Collection[Model]:
+        """Models of which something is here and not on the device."""
+        self._holders = {model for model in self._holders if _ahead(model)}
+        return self._holders
+
+    def hold(self, model: Model) -> None:
+        """Something of this model is here."""
+        self._holders.add(model)
+
+    def drop(self, model: Model) -> None:
+        """What is here of this model is nothing any more."""
+        self._holders.discard(model)
 
     def tell(self, tap: Tap) -> None:
         """Messages wait there."""
@@ -107,7 +119,7 @@ class Taps:
         """Take what the next batch lacks. If nothing is known to wait, an idle worker lets the first come by itself."""
         while not self.is_taking and (chosen := self._choose()) is not None:
             self._take(*chosen)
-        if is_idle and self._spent and not self.is_taking and not any(_ahead(model) for model in self._models):
+        if is_idle and self._spent and not self.is_taking and not self.holders:
             self._grant(self._spent)
 
     def look_round(self) -> None:
@@ -136,7 +148,7 @@ class Taps:
         if not starts:
             return None
         tap, num_batches = min(starts, key=starts.__getitem__), 1
-        ahead = min((model for model in self._models if _ahead(model)), key=_head, default=None)
+        ahead = min(self.holders, key=_head, default=None)
         if ahead is not None and starts[tap] >= _head(ahead):  # nothing is older than what is here: only add to that
             of_model = [one for one in starts if one.model is ahead]
             if not of_model:
