@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import select
+import signal
+import subprocess
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from click.testing import CliRunner, Result
 
+from e2e.running import children_of, running
 from shoal.catalog.profiles import Profile
 from shoal.cli.root import cli
 from shoal.errors import ShoalError
@@ -31,43 +38,53 @@ def entries(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()[1:]]
 
 
+def tuning(directory: Path) -> list[str]:
+    """A short search on the fake device, whose speed is a knob here: fifty times faster is seen on any machine."""
+    command = ["tune", "fake:toy", "--runtime", "fake", "--runtime-options", SLOW, "--knob", "c_s=0.000004"]
+    command += ["--mix", "medium", "--objective", "latency", "--rate", "8", "--minutes", "0.1", "--seconds", "0.4"]
+    return [*command, "--directory", str(directory / "toy"), "--profiles", str(directory / "profiles")]
+
+
+def killed_in_a_trial(command: list[str], ledger: Path) -> bytes:
+    """kill -9 the whole command once a trial is finished and the next is under way; what was finished by then."""
+    with running(*command, SHOAL_STATE=str(ledger.parent)) as dying:
+        while not ledger.exists() or not entries(ledger):
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                dying.process.wait(0.05)
+            assert dying.process.poll() is None, dying.output
+        below = [os.pidfd_open(pid) for pid in children_of(dying.process.pid)]
+        dying.stop(signal.SIGKILL)
+    for process in below:
+        assert select.select([process], [], [], 60)[0], "a process of the search lives on"
+        os.close(process)
+    content = ledger.read_bytes()
+    return content[: content.rfind(b"\n") + 1]
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_tuning_finds_the_faster_device_and_resumes_for_nothing(tmp_path: Path) -> None:
-    """The fake device's speed is a knob here: fifty times faster is seen on any machine."""
-    import msgspec
-
-    command = [
-        "tune",
-        "fake:toy",
-        "--runtime",
-        "fake",
-        "--runtime-options",
-        SLOW,
-        "--knob",
-        "c_s=0.000004",
-        "--mix",
-        "medium",
-    ]
-    command += ["--objective", "latency", "--rate", "8", "--minutes", "0.1", "--seconds", "0.4"]
-    command += ["--directory", str(tmp_path / "toy"), "--profiles", str(tmp_path / "profiles")]
+def test_tuning_outlives_kill_9_finds_the_faster_device_and_resumes_for_nothing(tmp_path: Path) -> None:
+    command, file = tuning(tmp_path), tmp_path / "toy" / "ledger.jsonl"
+    finished = killed_in_a_trial(command, file)
     result = run(*command)
     assert result.exit_code == 0, result.output
-    (file,) = (tmp_path / "profiles").glob("*.json")
-    profile = msgspec.json.decode(file.read_bytes(), type=Profile)
-    ledger = entries(tmp_path / "toy" / "ledger.jsonl")
+    assert "Going on" in result.output
+    before = file.read_bytes()
+    assert before.startswith(finished)
+    ledger = entries(file)
+    assert [one["configuration"] for one in ledger if one["stage"] == "fit"] == [{}, {"c_s": 0.000004}]
     predicted = [one["figures"]["predicted"] for one in ledger if one["stage"] == "fit"]
     assert predicted[1] > 2 * predicted[0], "a device fifty times faster was not seen to be faster"
     (verdict,) = [one for one in ledger if one["stage"] == "verdict"]
     assert verdict["figures"]["ratio"] > 1
-    assert profile.settings == (
-        {"c_s": 0.000004} if verdict["status"] == "keep" else {}
-    )  # a busy machine proves nothing
+    (written,) = (tmp_path / "profiles").glob("*.json")
+    profile = msgspec.json.decode(written.read_bytes(), type=Profile)
+    proven = {"c_s": 0.000004} if verdict["status"] == "keep" else {}  # a busy machine proves nothing
+    assert profile.settings == proven
     assert "<svg" in (tmp_path / "toy" / "report.html").read_text()
-    before = (tmp_path / "toy" / "ledger.jsonl").read_bytes()
     again = run(*command)
     assert again.exit_code == 0, again.output
-    assert (tmp_path / "toy" / "ledger.jsonl").read_bytes() == before
+    assert file.read_bytes() == before
 
 
 @pytest.mark.slow

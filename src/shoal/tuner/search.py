@@ -308,7 +308,7 @@ def _beside(run: _Search, winner: Configuration, other: Configuration) -> Verdic
     if run.fit_outside(other).status != "measured":
         return None
     stage = f"beside {name_of(other)}"
-    pairs = [_pair(run, stage, winner, other, number) for number in range(LEAST_PAIRS)]
+    pairs = [_pair(run, stage, winner, other, number) for number in range(MOST_PAIRS)]
     verdict = judge(*zip(*pairs, strict=True))
     run.conclude("beside", other, verdict, "measured", f"the best is {verdict.text('this one')}")
     return verdict
