@@ -40,8 +40,9 @@ PEERS = {
 }  # fmt: skip
 SHARES = {"busy_share": 0.5, "batch_fill": 0.4, "cpu_share_of_machine": 0.3}
 DISPATCH = {
-    "workers": 8, "a_ms": 100.0, "c_us": 500.0, "request_tokens": 24,
+    "workers": 8, "a_ms": 100.0, "c_us": 500.0, "request_tokens": 24, "machine": {"command": "new", "commit": "abc"},
     "cells": [{
+        "command": "older", "commit": "012",
         "models": "16z", "objective_over_a": 20.0,
         "systems": {
             "shoal": {"goodput": 300.0, "at_goodput": SHARES},
@@ -78,6 +79,7 @@ def test_every_section_has_its_figures_and_plots(tmp_path: Path) -> None:
         "needs CUDA",
         "what infinity is",
         "K = 16z, L = 20 a",
+        "Measured by `older` at commit 012.",
         "round_robin 75.1%, vllm-router random 20.0%",
         "[other](../benchmarks/results/other.json)",
     )

@@ -91,11 +91,15 @@ def running(*arguments: str, is_own_group: bool = False, **variables: str) -> It
 
 @contextlib.contextmanager
 def serving(*arguments: str, **variables: str) -> Iterator[tuple[Running, str]]:
-    """`shoal serve ARGUMENTS` on a free port, ready; yields the process and its base URL."""
+    """`shoal serve ARGUMENTS` on a free port, ready; yields the process and its base URL.
+
+    What the event loop had to report (an exception that nobody caught, so that work may hang) is a failure.
+    """
     with running("serve", "--port", "0", *arguments, **variables) as server:
         url = server.wait_for_line(r"listens on (http://\S+)")[1]
         server.wait_for_line(r"Ready after")
         yield server, url
+    assert "Exception in callback" not in server.output, server.output
 
 
 def children_of(pid: int) -> list[int]:

@@ -13,6 +13,9 @@ import pytest
 
 from e2e.conftest import Fleet, cosines
 from e2e.running import MODEL, assert_alive
+from shoal.bench.generator import send_load
+from shoal.bench.plan import Arrivals, Load
+from shoal.bench.targets import Target
 from shoal.types import EmbedReply
 
 
@@ -243,3 +246,13 @@ def test_every_page_answers(fleet: Fleet) -> None:
         assert httpx.get(fleet.url + path).status_code == 200, path
     listed = {model["id"] for model in httpx.get(f"{fleet.url}/v1/models").json()["data"]}
     assert listed == set(fleet.directories)
+
+
+def test_a_busy_device_answers_all_that_come(fleet: Fleet) -> None:
+    """Eight at a time, each as soon as its last one is answered, find the device in every state of its batches."""
+    requests = [["word " * length] for length in (3, 8, 14, 20, 5, 40)]
+    target = Target("fleet", "shoal", fleet.url, MODEL)
+    measured = send_load(Load(target, Arrivals("closed", concurrency=8), requests, 3.0))
+    assert measured.num_ok > 8
+    assert not measured.errors
+    assert "Exception in callback" not in fleet.server.output

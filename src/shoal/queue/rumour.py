@@ -16,6 +16,8 @@ from collections.abc import Callable
 
 import msgspec
 
+from shoal.queue.alarm import Alarm
+
 __all__ = ["NOTICE_S", "LaneRumour", "Rumours"]
 
 NOTICE_S = 0.03
@@ -104,7 +106,7 @@ class Rumours:
         self._loop = asyncio.get_running_loop()
         self._published: dict[str, float] = {}
         self._left: dict[str, float] = {}
-        self._timer: asyncio.TimerHandle | None = None
+        self._alarm = Alarm(self._send_now)
         self._next_at = 0.0
 
     def published(self, subject: str) -> None:
@@ -139,17 +141,12 @@ class Rumours:
 
     def close(self) -> None:
         """Tell nothing more."""
-        if self._timer is not None:
-            self._timer.cancel()
+        self._alarm.clear()
 
     def _send_at(self, when: float) -> None:
-        when = max(when, self._next_at)
-        if self._timer is None or self._timer.when() > when:
-            self.close()
-            self._timer = self._loop.call_at(when, self._send_now)
+        self._alarm.set(max(when, self._next_at))
 
     def _send_now(self) -> None:
-        self._timer = None
         self._next_at = self._loop.time() + NOTICE_S
         now = time.time()
         published = {subject: max(0.0, now - since) for subject, since in self._published.items()}

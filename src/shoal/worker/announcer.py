@@ -13,6 +13,7 @@ import time
 
 import msgspec
 
+from shoal.queue.alarm import Alarm
 from shoal.queue.base import Listener, Queue
 from shoal.types import Demand, LoadedModel, ModelCard, WorkerStatus, decode_demand, decode_gone, encode
 from shoal.worker.residency import Residency
@@ -42,7 +43,7 @@ class Announcer:
         self._sidecar = sidecar
         self._loop = asyncio.get_running_loop()
         self._listeners: list[Listener] = []
-        self._timer: asyncio.TimerHandle | None = None
+        self._alarm = Alarm(self._tell)
         self._told_at = 0.0
         self._told: dict[str, LoadedModel] = {}
         self._revision = time.time_ns() // 1000
@@ -60,18 +61,13 @@ class Announcer:
 
     def announce(self) -> None:
         """Tell all gateways what has changed, in a moment, unless we have left."""
-        if self._timer is None or self._has_left:
-            return
-        tells_at = max(self._loop.time(), self._told_at + PAUSE_S)
-        if self._timer.when() > tells_at:
-            self._timer.cancel()
-            self._timer = self._loop.call_at(tells_at, self._tell)
+        if not self._has_left and self._told_at:
+            self._alarm.set(self._told_at + PAUSE_S)
 
     async def leave(self) -> None:
         """Say that this was the last word."""
         self._has_left = True
-        if self._timer is not None:
-            self._timer.cancel()
+        self._alarm.clear()
         self._send(leaving=True)
         for listener in self._listeners:
             await listener.close()
@@ -107,9 +103,8 @@ class Announcer:
 
     def _wait(self) -> None:
         self._told_at = self._loop.time()
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer = self._loop.call_later(INTERVAL_S, self._tell)
+        self._alarm.clear()
+        self._alarm.set(self._told_at + INTERVAL_S)
 
     def _send(
         self,

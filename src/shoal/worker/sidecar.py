@@ -24,6 +24,7 @@ from functools import partial
 from time import time
 
 from shoal.errors import InternalError, NotReady, ShoalError
+from shoal.queue.alarm import Alarm
 from shoal.queue.base import Queue
 from shoal.runtimes.base import Arrays
 from shoal.runtimes.link import HostLink
@@ -105,7 +106,7 @@ class Sidecar:
         self._settings = settings
         self._on_change = on_change
         self._again: deque[Batch] = deque()
-        self._timer: asyncio.TimerHandle | None = None
+        self._alarm = Alarm(self.pump)
         self._is_paused = False
         self._is_pump_due = False
         self._keep_alive_s = queue_settings.lease_s / 3
@@ -185,9 +186,9 @@ class Sidecar:
                 self._taps.look_again()
             self._taps.take(is_idle=not self._flight)
             if not self._has_taken_last:
-                self._wake_at(self._flight.last_take_at)
+                self._alarm.set(self._flight.last_take_at)
         elif not self._flight.is_full:
-            self._wake_at(self._flight.takes_start_at)
+            self._alarm.set(self._flight.takes_start_at)
 
     def _next_batch(self) -> Batch | None:
         if self._is_paused or self._flight.is_full or self._taps.is_taking:
@@ -214,23 +215,8 @@ class Sidecar:
         starts_at = flight.full_lead_starts_at if self._is_full(model) else flight.lead_starts_at
         if self._loop.time() > starts_at - TIMER_S:
             return True
-        self._wake_at(starts_at)
+        self._alarm.set(starts_at)
         return False
-
-    def _wake_at(self, when: float) -> None:
-        """Pump then, or earlier."""
-        if self._timer is None or self._timer.when() > when:
-            self._forget_timer()
-            self._timer = self._loop.call_at(when, self._wake)
-
-    def _wake(self) -> None:
-        self._timer = None
-        self.pump()
-
-    def _forget_timer(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
 
     # Run
 
@@ -248,7 +234,7 @@ class Sidecar:
         self._flight.add(batch, now)
         self._taps.look_again()
         self._has_taken_last = False
-        self._forget_timer()
+        self._alarm.clear()
         self.num_batches += 1
         self.num_items += len(batch.items)
         self._link.run(batch.model.id, features).add_done_callback(partial(self._landed, batch))
@@ -269,7 +255,7 @@ class Sidecar:
             return
         self._flight.remove(batch, self._loop.time())
         self._has_taken_last &= bool(self._flight)
-        self._forget_timer()
+        self._alarm.clear()
         error = future.exception()
         if isinstance(error, Exception):
             self._isolate(batch, error)
@@ -371,7 +357,7 @@ class Sidecar:
             await self._intake.close(model)
         is_done = await self._settle(None, drain_s)
         await self._dead_letters.close()
-        for timer in (self._keeper, self._timer):
-            if timer is not None:
-                timer.cancel()
+        self._alarm.clear()
+        if self._keeper is not None:
+            self._keeper.cancel()
         return is_done
