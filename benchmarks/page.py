@@ -131,7 +131,7 @@ def _dispatch(result: Result) -> Section:
             for system, one in systems.items()
         ]
         columns = ("dispatch", "requests/s within L", "pull / this", "devices busy", "batches full", "CPU used")
-        parts.append(f"### {name}\n\n" + table(columns, rows) + _screened(cell))
+        parts.append(f"### {name}\n\n{_measured_by(cell, result)}" + table(columns, rows) + _screened(cell))
         bars[name] = {system: one["goodput"] for system, one in systems.items() if _is_shown(system)}
         others = {system: one["goodput"] for system, one in systems.items() if system != "shoal"}
         if others and pull < 0.98 * max(others.values()):
@@ -147,6 +147,13 @@ def _dispatch(result: Result) -> Section:
     )
     plot = bar_chart(bars, title="Goodput by dispatch", y=Axis("requests within L", "1/s"))
     return Section("\n".join([text, *parts]), {"dispatch.svg": plot}, losses)
+
+
+def _measured_by(cell: Result, result: Result) -> str:
+    """Of a cell that another run than the last one measured: which."""
+    if cell.get("command") in (None, result["machine"]["command"]):
+        return ""
+    return f"Measured by `{cell['command']}` at commit {cell['commit']}.\n\n"
 
 
 def _screened(cell: Result) -> str:

@@ -1,6 +1,6 @@
 """Shoal's queue against routers: the highest Poisson rate at which 99 % of requests are answered within L.
 
-    python -m benchmarks.dispatch [--quick] [--json benchmarks/results/dispatch.json]
+    python -m benchmarks.dispatch [--quick] [--json benchmarks/results/dispatch.json [--keep]]
 
 Eight workers with the fake runtime serve K models, all loaded everywhere. Requests come as Poisson, for models that are
 equally popular or by Zipf's law. Dispatch is by Shoal's gateway, broker and standing pulls, or by a router that pushes
@@ -236,6 +236,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="K = 8, L = 20 a, two routers, short trials")
     parser.add_argument("--environments", type=Path, default=environments.ROOT)
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--keep", action="store_true", help="keep the cells of that file that are not measured now")
     options = parser.parse_args()
     if options.quick:
         options.models, options.objectives, options.seconds, options.precision = ["8"], [20.0], 6.0, 0.2
@@ -254,17 +255,31 @@ def main() -> None:
         "c_us": options.c_us,
         "request_tokens": REQUEST_TOKENS,
         "trial_s": options.seconds,
-        "cells": [],
     }
+    by = {key: result["machine"][key] for key in ("command", "commit")}
+    rows = kept(options.json, result, chosen) if options.keep else []
     with generator(1) as senders:
         for cell in chosen:
             print(f"K = {cell.models}, L = {cell.objective_over_a:g} a", file=sys.stderr, flush=True)
-            row = {"models": cell.models, "objective_over_a": cell.objective_over_a}
-            result["cells"].append({**row, **measure(cell, cost, senders, options)})
-            report(result["cells"][-1])
+            row = {"models": cell.models, "objective_over_a": cell.objective_over_a, **by}
+            rows.append({**row, **measure(cell, cost, senders, options)})
+            report(rows[-1])
             if options.json:
                 options.json.parent.mkdir(parents=True, exist_ok=True)
+                result["cells"] = sorted(rows, key=lambda row: (int(row["models"].rstrip("z")), -row["objective_over_a"]))
                 options.json.write_text(json.dumps(result, indent=2) + "\n")
+
+
+def kept(path: Path, result: dict[str, Any], chosen: Sequence[Cell]) -> list[dict[str, Any]]:
+    """Cells that the file holds and that are not measured again, each with what measured it; none of other devices."""
+    if not path.exists():
+        return []
+    known = json.loads(path.read_text())
+    if any(known[key] != result[key] for key in ("workers", "a_ms", "c_us", "request_tokens")):
+        raise SystemExit(f"{path} is about other devices; give another file, or leave --keep out")
+    again = {(cell.models, cell.objective_over_a) for cell in chosen}
+    by = {key: known["machine"][key] for key in ("command", "commit")}
+    return [by | cell for cell in known["cells"] if (cell["models"], cell["objective_over_a"]) not in again]
 
 
 def report(cell: dict[str, Any]) -> None:
