@@ -150,7 +150,7 @@ def _command(name: str, port: int, metrics_port: int, urls: Sequence[str], root:
 
 
 def cpu_s() -> float:
-    """Seconds of CPU that the whole machine has used so far, all cores."""
-    fields = Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]
-    busy = sum(int(value) for place, value in enumerate(fields) if place not in (3, 4))
-    return busy / 100
+    """Seconds of CPU that the machine has used so far, all cores; not what ran at a low priority, which yields."""
+    names = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
+    fields = dict(zip(names, Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:], strict=False))
+    return sum(int(ticks) for name, ticks in fields.items() if name not in ("nice", "idle", "iowait")) / 100

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
+from collections import Counter
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -34,10 +35,12 @@ class Raced(msgspec.Struct, frozen=True):
     Attributes:
         figure: the objective's, higher being better; 0 for a failure.
         points: (rate in requests/s, p99 in ms) of each load.
+        errors: how many requests failed, by reason.
     """
 
     figure: float = 0.0
     points: list[tuple[float, float]] = []
+    errors: dict[str, int] = {}
 
 
 class Objective(Protocol):
@@ -89,6 +92,7 @@ class HighestRate(msgspec.Struct, frozen=True):
         closed = {load.target.name: generator.measure(load) for load in loads}
         beliefs = {name: Belief(_GUESSED_SHARE * one.requests_per_s) for name, one in closed.items() if one.num_ok}
         points: dict[str, list[tuple[float, float]]] = {target.name: [] for target in targets}
+        errors: dict[str, Counter[str]] = {target.name: Counter() for target in targets}
         for number in range(round(NUM_LOADS * effort)):
             for load in loads if number % 2 == 0 else reversed(loads):
                 name = load.target.name
@@ -96,9 +100,11 @@ class HighestRate(msgspec.Struct, frozen=True):
                     drawn = msgspec.structs.replace(load, seed=1000 * seed + number)
                     trial = try_rate(generator, drawn, beliefs[name].rate, self.limit_ms / 1000, 99.0)
                     points[name].append(_point(trial.rate, trial.measured))
+                    errors[name].update(trial.measured.errors)
                     beliefs[name].tell(trial.rate, is_good=trial.is_good)
         figures = {name: one.estimate for name, one in beliefs.items()}
-        return [Raced(figures.get(target.name, 0.0), points[target.name]) for target in targets]
+        names = [target.name for target in targets]
+        return [Raced(figures.get(name, 0.0), points[name], dict(errors[name])) for name in names]
 
 
 class LowestLatency(msgspec.Struct, frozen=True):
@@ -127,7 +133,7 @@ class LowestLatency(msgspec.Struct, frozen=True):
         for target in targets:
             worst_s = max(one.latency.percentile_s(99.0) for one in measured[target.name])
             points = [_point(self.rate, one) for one in measured[target.name]]
-            raced.append(Raced(1 / worst_s, points))  # 1 / infinity is 0: a failure
+            raced.append(Raced(1 / worst_s, points, _errors(measured[target.name])))  # 1 / infinity is 0: a failure
         return raced
 
 
@@ -161,13 +167,20 @@ class LeastCost(msgspec.Struct, frozen=True):
         for target in targets:
             tokens_per_s = min(one.tokens_per_s for one in measured[target.name])
             points = [_point(one.requests_per_s, one) for one in measured[target.name]]
-            raced.append(Raced(tokens_per_s * 3600 / self.price_per_hour, points))
+            raced.append(Raced(tokens_per_s * 3600 / self.price_per_hour, points, _errors(measured[target.name])))
         return raced
 
 
 def _point(rate: float, measured: Measured) -> tuple[float, float]:
     p99_ms = measured.percentile_ms(99.0)
     return round(rate, 3), round(p99_ms, 3) if math.isfinite(p99_ms) else 0.0
+
+
+def _errors(measured: Sequence[Measured]) -> dict[str, int]:
+    total: Counter[str] = Counter()
+    for one in measured:
+        total.update(one.errors)
+    return dict(total)
 
 
 def _loads(

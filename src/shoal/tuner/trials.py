@@ -168,6 +168,7 @@ class Trials:
             logger.warning("a race failed: %s", error)
         else:
             raced |= {target.name: one for target, one in zip(targets, found, strict=True)}
+            _warn_of_failures(raced)
         return [raced[name] for name in names]
 
     def _measure_standard(self) -> _Standard:
@@ -240,6 +241,14 @@ class Trials:
     def _keep_only(self, names: Sequence[str]) -> None:
         for name in [name for name in self._alive if name not in names]:
             self._stop(name)
+
+
+def _warn_of_failures(raced: dict[str, Raced]) -> None:
+    """Requests that fail count as slower than any limit; that a server failed, and was not slow, must be seen."""
+    for name, one in raced.items():
+        if one.errors:
+            reasons = ", ".join(f"{reason} ({count})" for reason, count in one.errors.items())
+            logger.warning("%s: %d requests failed: %s", name, sum(one.errors.values()), reasons)
 
 
 def _slowdown(now: Sequence[_Timed], then: Sequence[_Timed]) -> float:

@@ -342,13 +342,14 @@ class Sidecar:
         return not left
 
     def _keep_leases(self) -> None:
-        """Three times a lease: renew what is open, and look whether the host hangs."""
+        """Three times a lease: renew what is open, and look whether the host hangs or somebody forgot to wake us."""
         now = self._loop.time()
         if self._flight and now > self._flight.ends_at + HANG_S:
             logger.error("A batch takes over %g s longer than expected; killing the runtime host", HANG_S)
             self._link.kill()
         self.replies.keep(now)
         self._taps.look_round()
+        self._pump_soon()
         self._keeper = self._loop.call_later(self._keep_alive_s, self._keep_leases)
 
     async def close(self, drain_s: float) -> bool:
