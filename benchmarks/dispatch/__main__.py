@@ -47,6 +47,7 @@ SCREENED_AT = 1.25
 """Rate at which shipped policies are compared first, in units of the simulated goodput of round robin."""
 
 FINALISTS = 2
+WARM_UP_S = 4.0
 BESIDE = "plain bounded_hash"
 """Searched in any case: the strongest policy that we know of that pushes."""
 
@@ -174,12 +175,11 @@ def measure(cell: Cell, cost: CostModel, senders: Generator, options: argparse.N
             screening = screen(senders, loads, rate, objective_s)
             chosen = finalists(screening)
             loads = [load for load in loads if load.target.name in ("shoal", BESIDE, *chosen)]
-        searches = {
-            load.target.name: RateSearch(
-                0.9 * max(1.0, expected[_policy(load.target.name)]["goodput"]), options.precision, 1.0, growth=1.4
-            )
-            for load in loads
-        }
+        starts = {load.target.name: 0.9 * max(1.0, expected[_policy(load.target.name)]["goodput"]) for load in loads}
+        searches = {name: RateSearch(rate, options.precision, 1.0, growth=1.4) for name, rate in starts.items()}
+        for load in loads:  # whoever was screened has met this load before
+            warming = msgspec.structs.replace(load, duration_s=WARM_UP_S)
+            try_rate(senders, warming, 0.5 * starts[load.target.name], objective_s, 99.0)
         meter = Meter([system for system in systems if system.name in searches], cost)
         find_rates(senders, loads, searches, objective_s, 99.0, meter.read)
     result = {"simulated": expected, "systems": {name: best(rows) for name, rows in meter.rows.items()}}
