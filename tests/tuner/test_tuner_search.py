@@ -220,8 +220,11 @@ def test_a_ledger_survives_kill_9_at_any_byte(tmp_path: Path) -> None:
 def test_a_ledger_of_something_else_is_refused(tmp_path: Path) -> None:
     with Ledger(tmp_path / "l", {"model": "one", "cores": 2}):
         pass
-    with pytest.raises(InvalidRequest, match="about something else: model differ"):
+    with pytest.raises(InvalidRequest, match=r"about something else: model differs\."):
         Ledger(tmp_path / "l", {"model": "another", "cores": 2})
+    with pytest.raises(InvalidRequest, match=r"else: cores, model, threads differ\.") as refused:
+        Ledger(tmp_path / "l", {"model": "another", "cores": 1, "threads": 1})
+    assert "--directory" in str(refused.value.hint)
     (tmp_path / "n").write_text("no ledger\n")
     with pytest.raises(InvalidRequest, match="is not a ledger"):
         Ledger(tmp_path / "n", {})

@@ -70,7 +70,7 @@ class Ledger:
         entries: all of them, in the order in which they were written.
 
     Args:
-        subject: model, machine, objective: whatever makes two ledgers incomparable if it differs.
+        subject: model, machine, objective, texts: whatever makes two ledgers incomparable if it differs.
 
     Raises:
         InvalidRequest: the file is about something else, or is no ledger.
@@ -135,8 +135,9 @@ class Ledger:
                 name for name in {*head.subject, *subject} if head.subject.get(name) != subject.get(name)
             )
             raise InvalidRequest(
-                f"{self.path} is about something else: {', '.join(differing)} differ.",
-                hint="Give another --directory, or remove the old one.",
+                f"{self.path} is about something else: {', '.join(differing)} "
+                f"{'differs' if len(differing) == 1 else 'differ'}.",
+                hint=f"Give another --directory, or remove {self.path.parent}; or repeat the command that began it.",
             )
 
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
+
+import msgspec
+
 from shoal.bench.neighbours import Collection, ndcg, top_k
 from shoal.tuner.serving import Serving
 
@@ -15,6 +19,11 @@ class Retrieval:
 
     def __init__(self, collection: Collection) -> None:
         self._collection = collection
+
+    @property
+    def digest(self) -> str:
+        """Of the collection, as it is embedded."""
+        return hashlib.sha256(msgspec.json.encode(self._collection)).hexdigest()[:16]
 
     def __call__(self, serving: Serving) -> float:
         """nDCG@10.

@@ -12,10 +12,10 @@ import contextlib
 import logging
 import math
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 import msgspec
 import numpy as np
@@ -52,8 +52,16 @@ _CALIBRATING_CONNECTIONS = 32
 
 Matrix = npt.NDArray[np.float32]
 
-Task = Callable[[Serving], float]
-"""A task's metric, such as nDCG@10, with the vectors of a server; higher is better."""
+
+class Task(Protocol):
+    """A task's metric, such as nDCG@10, with the vectors of a server; higher is better."""
+
+    @property
+    def digest(self) -> str:
+        """Differs for tasks whose metrics are not to be compared."""
+        ...
+
+    def __call__(self, serving: Serving) -> float: ...
 
 
 class _Timed(msgspec.Struct, frozen=True):

@@ -19,6 +19,7 @@ from shoal.tuner.proposers import Proposer
 from shoal.tuner.report import page_of, verified
 from shoal.tuner.search import Budget, Outcome, Progress, search
 from shoal.tuner.space import Configuration, Space, name_of
+from shoal.tuner.subject import subject_of
 from shoal.tuner.trials import Task, Trials
 
 __all__ = ["Plan", "Tuned", "tune"]
@@ -67,14 +68,8 @@ def tune(plan: Plan, on_entry: Progress) -> Tuned:
         ShoalError: the model is not to be had, or the ledger is of another search.
     """
     spec = resolve(plan.model, plan.models)
-    subject = {
-        "model": spec.id,
-        "revision": spec.revision,
-        "objective": plan.objective.name,
-        "runtime": plan.worker.runtime,
-        "cores": usable_cores(),
-        "knobs": msgspec.to_builtins(plan.space.knobs),
-    }
+    digest = plan.task.digest if plan.task else ""
+    subject = subject_of(spec, plan.objective, plan.space, plan.texts, plan.worker, plan.models, digest)
     with (
         Ledger(plan.directory / "ledger.jsonl", subject) as ledger,
         Trials(plan.model, plan.worker, plan.models, plan.objective, plan.texts, plan.directory, plan.task) as trials,
