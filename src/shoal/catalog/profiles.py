@@ -26,6 +26,7 @@ __all__ = [
     "nearest",
     "profiles_directory",
     "save_profile",
+    "standing_profile",
     "usable_cores",
 ]
 
@@ -160,11 +161,21 @@ def profiles_directory() -> Path:
 def save_profile(profile: Profile, directory: Path) -> Path:
     """Write a profile, in place of one with the same key; returns its file."""
     directory.mkdir(parents=True, exist_ok=True)
-    cores = f"{profile.cores} cores" if profile.cores else ""
-    key = "--".join(filter(None, (profile.model.rpartition("/")[2], profile.runtime, profile.device, cores)))
-    path = directory / ("".join(c if c.isalnum() or c in "-._" else "-" for c in key) + ".json")
+    path = _file_of(profile, directory)
     path.write_bytes(msgspec.json.format(msgspec.json.encode(profile), indent=2) + b"\n")
     return path
+
+
+def standing_profile(profile: Profile, directory: Path) -> tuple[Path, Profile | None]:
+    """The file that `save_profile` would write, and the profile that lies there already."""
+    path = _file_of(profile, directory)
+    return path, _read(path) if path.exists() else None
+
+
+def _file_of(profile: Profile, directory: Path) -> Path:
+    cores = f"{profile.cores} cores" if profile.cores else ""
+    key = "--".join(filter(None, (profile.model.rpartition("/")[2], profile.runtime, profile.device, cores)))
+    return directory / ("".join(c if c.isalnum() or c in "-._" else "-" for c in key) + ".json")
 
 
 @functools.cache

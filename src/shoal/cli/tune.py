@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from shoal.cli.options import Command, settings
-from shoal.cli.tuning_lines import lines_of, resuming_lines
+from shoal.cli.tuning_lines import lines_of, resuming_lines, standing_line
 from shoal.errors import InvalidRequest
 from shoal.settings import ModelSettings, TunerSettings, WorkerSettings, state_directory
 
@@ -93,6 +93,11 @@ _OPTIONS: tuple[Callable[[Any], Any], ...] = (
     _choice("--proposer", ("sweep", "optuna", "llm"), "Who says what to try next; only measurements accept."),
     click.option("--directory", type=_DIRECTORY, help="Ledger, logs and report; a ledger there is continued."),
     click.option("--profiles", type=_DIRECTORY, help="Where profiles are written; default: where serve looks."),
+    click.option(
+        "--replace",
+        is_flag=True,
+        help="Write the profile even if nothing better was found and one with proven settings stands there.",
+    ),
 )
 
 
@@ -181,6 +186,7 @@ def _plan(
     most_documents: int,
     proposer: str,
     profiles: Path | None,
+    replace: bool,
     models: ModelSettings,
     tuner: TunerSettings,
 ) -> Plan:
@@ -205,6 +211,7 @@ def _plan(
         models,
         _task(documents, queries, qrels, most_documents),
         [parse_configuration(text) for text in beside],
+        replace,
     )
 
 
@@ -321,4 +328,6 @@ def _print_outcome(tuned: Tuned) -> None:
         click.echo(f"  nothing beat the default beyond doubt; it gives {figures.default:,.4g} {figures.unit}")
     for name, verdict in tuned.outcome.beside.items():
         click.echo(f"  {verdict.ratio:.2f} times ({verdict.low:.2f} to {verdict.high:.2f}) of {name}")
-    click.echo(f"  profile {tuned.profile_file}\n  report  {tuned.report_file}")
+    if tuned.kept.standing is not None:
+        click.echo(standing_line(tuned.kept.standing))
+    click.echo(f"  profile {tuned.kept.file}\n  report  {tuned.report_file}")

@@ -8,9 +8,10 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from shoal.catalog.profiles import Profile
     from shoal.tuner.ledger import Entry
 
-__all__ = ["lines_of", "resuming_lines"]
+__all__ = ["lines_of", "resuming_lines", "standing_line"]
 
 WIDTH = 79
 _STAGE, _NAME = 9, 30
@@ -37,6 +38,16 @@ def resuming_lines(entries: Sequence[Entry]) -> list[str]:
     minutes = sum(entry.seconds for entry in entries) / 60
     text = f"Going on: {sum(counts.values())} finished trials of {minutes:.1f} minutes are in the ledger ({told})."
     return textwrap.wrap(text, WIDTH)
+
+
+def standing_line(profile: Profile) -> str:
+    """Which profile was not replaced, and why."""
+    from shoal.tuner.space import name_of
+
+    return (
+        f"  the profile of {profile.date} stands: {name_of(profile.settings)}, {profile.figures.ratio:.3f} times the "
+        "default, which this search did not race; --replace writes this one instead"
+    )
 
 
 def _stage(entry: Entry) -> str:

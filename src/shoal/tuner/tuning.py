@@ -11,8 +11,9 @@ import msgspec
 
 from shoal.bench.report import to_html
 from shoal.catalog import resolve
-from shoal.catalog.profiles import Figures, Profile, save_profile, usable_cores
+from shoal.catalog.profiles import Figures, Profile, usable_cores
 from shoal.settings import ModelSettings, WorkerSettings
+from shoal.tuner.keeping import Kept, keep
 from shoal.tuner.ledger import Entry, Ledger
 from shoal.tuner.objectives import Objective
 from shoal.tuner.proposers import Proposer
@@ -35,6 +36,7 @@ class Plan(msgspec.Struct, frozen=True):
         budget_s: seconds of trials.
         task: see `trials.Trials`.
         beside: see `search.search`.
+        is_replacing: see `keeping.keep`.
     """
 
     model: str
@@ -49,14 +51,15 @@ class Plan(msgspec.Struct, frozen=True):
     models: ModelSettings
     task: Task | None = None
     beside: Sequence[Configuration] = ()
+    is_replacing: bool = False
 
 
 class Tuned(msgspec.Struct, frozen=True):
-    """What came of it."""
+    """What came of it; `profile` is what this search found, which `kept` may not hold."""
 
     outcome: Outcome
     profile: Profile
-    profile_file: Path
+    kept: Kept
     report_file: Path
 
 
@@ -80,7 +83,8 @@ def tune(plan: Plan, on_entry: Progress) -> Tuned:
         report = plan.directory / "report.html"
         shown = [("model", spec.id), ("objective", plan.objective.name), *_facts(ledger).items()]
         report.write_text(to_html(page_of(f"Tuning {spec.id}", ledger.entries, shown, plan.objective.unit)))
-    return Tuned(outcome, profile, save_profile(profile, plan.profiles), report)
+        kept = keep(profile, plan.profiles, ledger, is_replacing=plan.is_replacing)
+    return Tuned(outcome, profile, kept, report)
 
 
 def _profile(model: str, revision: str, objective: Objective, outcome: Outcome, ledger: Ledger) -> Profile:
