@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import random
+import re
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -19,7 +20,15 @@ from shoal.tuner.ledger import Entry, Ledger, canonical
 from shoal.tuner.objectives import Raced
 from shoal.tuner.proposers import Optuna, Sweep
 from shoal.tuner.search import Budget, Fit, Outcome, TrialFailed, search
-from shoal.tuner.space import Configuration, Space, name_of, open_space, parse_configuration, worker_settings
+from shoal.tuner.space import (
+    Configuration,
+    Space,
+    check_values,
+    name_of,
+    open_space,
+    parse_configuration,
+    worker_settings,
+)
 
 SPACE = Space(
     (
@@ -267,6 +276,51 @@ def test_space_cut_to_some_knobs() -> None:
         open_space("openvino", 4, ("thread",))
     with pytest.raises(InvalidRequest, match="threads is 9; it may be 1, 2, 3"):
         space.check({"threads": 9})
+
+
+@pytest.mark.parametrize(
+    ("knob", "words"),
+    [
+        ("c_s=abc", "c_s is 'abc'; it must be a number"),
+        ("c_s=", "c_s is ''; it must be a number"),
+        ("c_s=0.1,", "c_s is ''; it must be a number"),
+        ("c_s=true", "c_s is True; it must be a number"),
+        ("threads=1.5", "threads is 1.5; it must be a whole number"),
+        ("threads=-1", "threads is -1; it must be at least 0"),
+        ("precision=half", "precision is 'half'; it must be one of auto, float32"),
+        ("precision=8", "precision is 8; it must be one of auto, float32"),
+        ("layout=2", "layout is 2; it must be a word"),
+        ("layout=", "layout is ''; it must have a value"),
+    ],
+)
+def test_a_value_that_a_knob_cannot_have_is_refused_at_once(knob: str, words: str) -> None:
+    runtime = "fake" if knob.startswith("c_s") else "openvino"
+    with pytest.raises(InvalidRequest, match=re.escape(words)):
+        open_space(runtime, 4, (knob,))
+
+
+def test_a_value_that_a_knob_may_have_is_not() -> None:
+    for runtime, knob in (("fake", "c_s=0,1e-5"), ("openvino", "threads=1,64"), ("openvino", "latency_objective_ms=9")):
+        open_space(runtime, 4, (knob,))
+
+
+@pytest.mark.parametrize(
+    ("beside", "words"),
+    [
+        ("runtime=nope", "runtime is 'nope'; it must be one of auto, openvino, torch, fake"),
+        ("c_s=x", "c_s is 'x'; it must be a number"),
+        ("runtime=torch forward_tokens=x", "forward_tokens is 'x'; it must be a whole number"),
+        ("threads=two", "threads is 'two'; it must be a whole number"),
+        ("c_s=0.01,runtime=fake", "has a comma in its value"),
+    ],
+)
+def test_what_the_winner_cannot_be_held_against_is_refused_at_once(beside: str, words: str) -> None:
+    with pytest.raises(InvalidRequest, match=re.escape(words)):
+        check_values(parse_configuration(beside), "fake", 4)
+
+
+def test_what_the_winner_may_be_held_against_is_not() -> None:
+    check_values(parse_configuration("runtime=torch precision=float32 layout=padded device=cpu"), "fake", 4)
 
 
 def test_configurations_are_settings_or_options_of_the_runtime() -> None:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pytest
 
 from shoal.bench.neighbours import Collection
-from shoal.cli.tune import _task
+from shoal.cli.tuning_arguments import task_of
 from shoal.cli.tuning_lines import lines_of, resuming_lines
 from shoal.tuner.ledger import Entry
 from shoal.tuner.task import Retrieval, shortened
@@ -80,9 +80,9 @@ def test_a_task_is_read_from_three_files_or_none(tmp_path: Path) -> None:
     (documents := tmp_path / "documents.jsonl").write_text('{"_id": "d", "text": "document 39"}\n')
     (queries := tmp_path / "queries.jsonl").write_text('{"_id": "q", "text": "first"}\n')
     (qrels := tmp_path / "qrels.tsv").write_text("query-id\tcorpus-id\tscore\nq\td\t1\n")
-    task = _task(documents, queries, qrels, 100)
+    task = task_of(documents, queries, qrels, 100)
     assert task is not None
     assert task(Server()) == pytest.approx(1.0)  # type: ignore[arg-type]
-    assert _task(None, None, None, 100) is None
+    assert task_of(None, None, None, 100) is None
     with pytest.raises(click.UsageError, match="go together"):
-        _task(documents, queries, None, 100)
+        task_of(documents, queries, None, 100)

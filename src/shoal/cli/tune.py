@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import os
 import signal
 import sys
@@ -14,17 +13,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from shoal.cli.options import Command, settings
+from shoal.cli.tuning_arguments import plan_of
 from shoal.cli.tuning_lines import lines_of, resuming_lines, standing_line
-from shoal.errors import InvalidRequest
 from shoal.settings import ModelSettings, TunerSettings, WorkerSettings, state_directory
 
 if TYPE_CHECKING:
     from shoal.tuner.ledger import Entry
-    from shoal.tuner.objectives import Objective
-    from shoal.tuner.proposers import Proposer
     from shoal.tuner.search import Progress
-    from shoal.tuner.trials import Task
-    from shoal.tuner.tuning import Plan, Tuned
+    from shoal.tuner.tuning import Tuned
 
 __all__ = ["research", "tune"]
 
@@ -118,7 +114,7 @@ def tune(model: str, directory: Path | None, worker: WorkerSettings, **values: A
     shoal tune ./my-model --knob threads --knob precision=float32,bfloat16 --minutes 3
     """
     directory = directory or _directory_of(model)
-    plan = _plan(model, directory, worker, **values)
+    plan = plan_of(model, directory, worker, **values)
     with _ending_on_interrupt(directory), _shown(model, plan.budget_s) as on_entry:
         from shoal.tuner.tuning import tune as run
 
@@ -151,7 +147,7 @@ def research(
     from shoal.tuner.research import research as run
 
     root = directory or state_directory() / "research"
-    plans = [_plan(model, root / _slug(model), worker, models=models_settings, **values) for model in models]
+    plans = [plan_of(model, root / _slug(model), worker, models=models_settings, **values) for model in models]
     with (
         _ending_on_interrupt(root),
         _shown(f"{len(models)} models", min(hours * 3600, sum(plan.budget_s for plan in plans))) as on_entry,
@@ -163,92 +159,6 @@ def research(
         else:
             click.secho(f"{result.model}: {result.problem}", fg="yellow", err=True)
     return 0 if all(result.tuned is not None for result in results) else 1
-
-
-def _plan(
-    model: str,
-    directory: Path,
-    worker: WorkerSettings,
-    *,
-    minutes: float,
-    objective: str,
-    p99_ms: float,
-    rate: float,
-    price_per_hour: float,
-    seconds: float,
-    text_file: Path | None,
-    mix: str,
-    knobs: tuple[str, ...],
-    beside: tuple[str, ...],
-    documents: Path | None,
-    queries: Path | None,
-    qrels: Path | None,
-    most_documents: int,
-    proposer: str,
-    profiles: Path | None,
-    replace: bool,
-    models: ModelSettings,
-    tuner: TunerSettings,
-) -> Plan:
-    from shoal.bench.texts import MIXES, read_texts, runs_of_words
-    from shoal.catalog.profiles import profiles_directory, usable_cores
-    from shoal.runtimes.survey import choose_runtime
-    from shoal.tuner.space import open_space, parse_configuration
-    from shoal.tuner.tuning import Plan
-
-    worker = dataclasses.replace(worker, runtime=choose_runtime(worker.runtime))
-    texts = read_texts(text_file) if text_file else runs_of_words(MIXES[mix], 1024, seed=7)
-    return Plan(
-        model,
-        directory,
-        profiles or profiles_directory(),
-        texts,
-        minutes * 60,
-        open_space(worker.runtime, usable_cores(), knobs),
-        _objective(objective, p99_ms, rate, price_per_hour, seconds),
-        _proposer(proposer, tuner),
-        dataclasses.replace(worker, profile="none"),  # a trial is what it says, whatever was proved before
-        models,
-        _task(documents, queries, qrels, most_documents),
-        [parse_configuration(text) for text in beside],
-        replace,
-    )
-
-
-def _task(documents: Path | None, queries: Path | None, qrels: Path | None, most_documents: int) -> Task | None:
-    if documents is None and queries is None and qrels is None:
-        return None
-    if documents is None or queries is None or qrels is None:
-        raise click.UsageError("--documents, --queries and --qrels go together.")
-    from shoal.bench.neighbours import read_collection
-    from shoal.bench.texts import read_named
-    from shoal.tuner.task import Retrieval, shortened
-
-    collection = read_collection(read_named(documents), read_named(queries), qrels)
-    return Retrieval(shortened(collection, most_documents))
-
-
-def _objective(name: str, p99_ms: float, rate: float, price_per_hour: float, seconds: float) -> Objective:
-    from shoal.tuner.objectives import HighestRate, LeastCost, LowestLatency
-
-    objectives: dict[str, Objective] = {
-        "rate": HighestRate(p99_ms, seconds),
-        "latency": LowestLatency(rate, seconds),
-        "cost": LeastCost(price_per_hour, seconds),
-    }
-    return objectives[name]
-
-
-def _proposer(name: str, tuner: TunerSettings) -> Proposer:
-    from shoal.tuner.proposers import LLM, Optuna, Sweep
-
-    if name == "optuna":
-        return Optuna()
-    if name == "llm":
-        if not tuner.proposer_url or not tuner.proposer_model:
-            raise InvalidRequest("A language model proposes: give --proposer-url and --proposer-model.")
-        return LLM(tuner.proposer_url, tuner.proposer_model, tuner.proposer_key)
-    return Sweep()
 
 
 @contextlib.contextmanager

@@ -14,9 +14,9 @@ import msgspec
 
 from shoal.errors import InvalidRequest
 from shoal.runtimes.knobs import Knob, knobs_of
-from shoal.settings import WorkerSettings
+from shoal.settings import WorkerSettings, declarations
 
-__all__ = ["Configuration", "Space", "name_of", "open_space", "parse_configuration", "worker_settings"]
+__all__ = ["Configuration", "Space", "check_values", "name_of", "open_space", "parse_configuration", "worker_settings"]
 
 Configuration = dict[str, Any]
 
@@ -65,17 +65,19 @@ def open_space(runtime: str, num_cores: int, only: Sequence[str] = ()) -> Space:
     """The knobs of a runtime on a machine; `only` cuts them to those named, or those with values, as in `threads=1,2`.
 
     Raises:
-        InvalidRequest: there is no such knob.
+        InvalidRequest: there is no such knob, or a value that it cannot have.
     """
     knobs = {knob.name: knob for knob in (*knobs_of(runtime, num_cores), *_SIDECAR)}
     if not only:
         return Space(tuple(knobs.values()))
     chosen = []
     for text in only:
-        name, _, listed = text.partition("=")
+        name, mark, listed = text.partition("=")
         if name not in knobs:
             raise InvalidRequest(f"There is no knob {name!r}; there are: {', '.join(knobs)}.", param="knob")
-        values = tuple(_value(word) for word in listed.split(",")) if listed else knobs[name].values
+        values = tuple(_value(word) for word in listed.split(",")) if mark else knobs[name].values
+        for value in values if mark else ():
+            _check_value(knobs[name], value)
         chosen.append(msgspec.structs.replace(knobs[name], values=values))
     return Space(tuple(chosen))
 
@@ -91,8 +93,52 @@ def parse_configuration(text: str) -> Configuration:
         name, mark, value = word.partition("=")
         if not (name and mark and value):
             raise InvalidRequest(f"{word!r} is not name=value, as in: runtime=torch threads=1.", param="beside")
+        if "," in value:
+            raise InvalidRequest(
+                f"{word!r} has a comma in its value, and is one configuration.",
+                param="beside",
+                hint="Spaces part settings, as in: runtime=torch threads=1.",
+            )
         configuration[name] = _value(value)
     return configuration
+
+
+def check_values(configuration: Configuration, runtime: str, num_cores: int) -> None:
+    """Refuse what cannot be, as far as that can be told without starting a server.
+
+    Args:
+        runtime: of the default; a configuration may name another.
+
+    Raises:
+        InvalidRequest: a setting or a knob with a value that it cannot have.
+    """
+    wanted = configuration.get("runtime", runtime)
+    knobs = {knob.name: knob for knob in (*knobs_of(wanted, num_cores), *_SIDECAR)}
+    for name, value in configuration.items():
+        _check_value(knobs.get(name, Knob(name, (), "")), value)
+
+
+def _check_value(knob: Knob, value: Any) -> None:
+    setting = next((one for one in declarations(WorkerSettings) if one.name == knob.name), None)
+    kinds = {setting.kind} if setting else {type(known) for known in knob.values}
+    problem = ""
+    for kind in kinds:
+        try:
+            msgspec.convert(value, kind)
+        except msgspec.ValidationError:
+            problem = _KINDS[kind]
+    if setting and (setting.choices or not problem):
+        problem = setting.problem_of(value) or problem
+    if problem or value == "":
+        raise InvalidRequest(f"{knob.name} is {value!r}; it {problem or 'must have a value'}.", param=knob.name)
+
+
+_KINDS: dict[type, str] = {
+    int: "must be a whole number",
+    float: "must be a number",
+    str: "must be a word",
+    bool: "must be true or false",
+}
 
 
 def _value(word: str) -> Any:

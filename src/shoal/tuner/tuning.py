@@ -18,7 +18,7 @@ from shoal.tuner.ledger import Entry, Ledger
 from shoal.tuner.objectives import Objective
 from shoal.tuner.proposers import Proposer
 from shoal.tuner.report import page_of, verified
-from shoal.tuner.search import Budget, Outcome, Progress, search
+from shoal.tuner.search import Budget, Outcome, Progress, TrialFailed, search
 from shoal.tuner.space import Configuration, Space, name_of
 from shoal.tuner.subject import subject_of
 from shoal.tuner.trials import Task, Trials
@@ -67,7 +67,7 @@ def tune(plan: Plan, on_entry: Progress) -> Tuned:
     """Search, and write profile and report.
 
     Raises:
-        TrialFailed: not even the default runs.
+        TrialFailed: not even the default runs, or it has no figure; then no profile is written.
         ShoalError: the model is not to be had, or the ledger is of another search.
     """
     spec = resolve(plan.model, plan.models)
@@ -83,6 +83,8 @@ def tune(plan: Plan, on_entry: Progress) -> Tuned:
         report = plan.directory / "report.html"
         shown = [("model", spec.id), ("objective", plan.objective.name), *_facts(ledger).items()]
         report.write_text(to_html(page_of(f"Tuning {spec.id}", ledger.entries, shown, plan.objective.unit)))
+        if not profile.figures.default:
+            raise TrialFailed(_without_figure(ledger, report))
         kept = keep(profile, plan.profiles, ledger, is_replacing=plan.is_replacing)
     return Tuned(outcome, profile, kept, report)
 
@@ -90,7 +92,7 @@ def tune(plan: Plan, on_entry: Progress) -> Tuned:
 def _profile(model: str, revision: str, objective: Objective, outcome: Outcome, ledger: Ledger) -> Profile:
     name, facts = name_of(outcome.winner), _facts(ledger)
     fit = ledger.find("fit", outcome.winner) or Entry("fit", {}, "crash")
-    races = verified([entry for entry in ledger.entries if entry.stage.startswith(("rung", "final"))])
+    races = _raced(ledger)
     steps = [verdict for verdict in outcome.verdicts.values() if verdict.is_better]  # each beat the one before it
     interval = {side: math.prod(getattr(verdict, side) for verdict in steps) for side in ("ratio", "low", "high")}
     figures = Figures(
@@ -117,6 +119,23 @@ def _profile(model: str, revision: str, objective: Objective, outcome: Outcome, 
         ledger=ledger.digest,
         cores=usable_cores(),
     )
+
+
+def _raced(ledger: Ledger) -> dict[str, list[float]]:
+    """Figures by name; those beside what the user named only where there are no others."""
+    inside, beside = (
+        verified([entry for entry in ledger.entries if entry.stage.startswith(stages)])
+        for stages in (("rung", "final"), "beside ")
+    )
+    return inside or beside
+
+
+def _without_figure(ledger: Ledger, report: Path) -> str:
+    """Why there is nothing to make a profile of."""
+    if _raced(ledger):
+        return f"The default answered no load as the objective asks, so no profile is written; see {report}."
+    lost = sum(entry.stage == "fit" and entry.status != "measured" for entry in ledger.entries)
+    return f"Nothing else ran ({lost} tried and lost), so nothing was measured and no profile is written; see {report}."
 
 
 def _facts(ledger: Ledger) -> dict[str, str]:
