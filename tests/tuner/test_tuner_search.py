@@ -226,6 +226,21 @@ def test_a_ledger_survives_kill_9_at_any_byte(tmp_path: Path) -> None:
         assert ledger.entries[-1].configuration == {"knob": "next"}
 
 
+def test_a_ledger_is_one_search_s_at_a_time_and_its_servers_do_not_hold_it(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.jsonl"
+    with Ledger(path, {"model": "toy"}) as first:
+        server = subprocess.Popen(["cat"], stdin=subprocess.PIPE, close_fds=False)
+        with pytest.raises(InvalidRequest, match="Another search is running") as refused:
+            Ledger(path, {"model": "toy"})
+        assert "--directory" in str(refused.value.hint)
+        first.write(Entry("fit", {}, "measured"))
+    try:
+        with Ledger(path, {"model": "toy"}) as second:
+            assert len(second.entries) == 1
+    finally:
+        server.communicate()
+
+
 def test_a_ledger_of_something_else_is_refused(tmp_path: Path) -> None:
     with Ledger(tmp_path / "l", {"model": "one", "cores": 2}):
         pass

@@ -2,11 +2,13 @@
 
 A line is whole or it is not there: the file is opened to append, each line is flushed to the disk, and a last line that
 a killed process left torn is cut off when the file is opened again. So a loop can be killed at any moment, and what it
-finished is never done again.
+finished is never done again. While it is open it is locked, so that two searches never share it; the lock ends with the
+process, however that ends, and servers do not inherit it.
 """
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 from pathlib import Path
@@ -73,7 +75,7 @@ class Ledger:
         subject: model, machine, objective, texts: whatever makes two ledgers incomparable if it differs.
 
     Raises:
-        InvalidRequest: the file is about something else, or is no ledger.
+        InvalidRequest: the file is about something else, or is no ledger, or another search has it open.
     """
 
     def __init__(self, path: Path, subject: dict[str, Any]) -> None:
@@ -81,11 +83,15 @@ class Ledger:
         subject = msgspec.json.decode(msgspec.json.encode(subject))  # as it will be read back
         self.entries: list[Entry] = []
         path.parent.mkdir(parents=True, exist_ok=True)
-        if path.exists():
+        self._file = path.open("ab")  # closed on exec, as all that Python opens
+        try:
+            self._lock()
             self._read(subject)
-        self._file = path.open("ab")
-        if self._file.tell() == 0:
-            self._append(_Head(1, subject))
+            if self._file.seek(0, os.SEEK_END) == 0:
+                self._append(_Head(1, subject))
+        except BaseException:
+            self._file.close()
+            raise
         self._by_key = {entry.key: entry for entry in self.entries}
 
     def __enter__(self) -> Self:
@@ -110,6 +116,15 @@ class Ledger:
     def digest(self) -> str:
         """See `digest_of`."""
         return digest_of(self.path)
+
+    def _lock(self) -> None:
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise InvalidRequest(
+                f"Another search is running in {self.path.parent}.",
+                hint="Wait until it has ended, or give another --directory.",
+            ) from None
 
     def _append(self, line: msgspec.Struct) -> None:
         self._file.write(msgspec.json.encode(line) + b"\n")
