@@ -19,7 +19,7 @@ from shoal.settings import WorkerSettings
 from shoal.tuner.ledger import Entry, Ledger, canonical
 from shoal.tuner.objectives import Raced
 from shoal.tuner.proposers import Optuna, Sweep
-from shoal.tuner.search import Budget, Fit, Outcome, TrialFailed, search
+from shoal.tuner.search import FINAL_SEED, Budget, Fit, Outcome, TrialFailed, search
 from shoal.tuner.space import (
     Configuration,
     Space,
@@ -119,6 +119,19 @@ def test_the_winner_is_held_against_what_the_user_names(tmp_path: Path) -> None:
     assert (resumed.fits, resumed.races) == ([], [])
     assert told
     assert not any(is_new for _, is_new in told)
+
+
+def test_what_the_user_names_is_tried_first_and_never_competes(tmp_path: Path) -> None:
+    evaluator = Known(0, gains={"threads=1": 1.4, "runtime=fast": 9.0})
+    beside: list[Configuration] = [{"runtime": "fast"}, {"precision": "broken"}]
+    told: list[tuple[Entry, bool]] = []
+    outcome = run(tmp_path, evaluator, beside=beside, told=told)
+    assert [entry.configuration for entry, _ in told[:3]] == [{}, *beside]
+    assert told[2][0].reason == "the runtime refuses it"
+    assert all(is_new for _, is_new in told)
+    assert outcome.winner == {"threads": 1}
+    assert not any("fast" in race and seed < FINAL_SEED for race, seed in evaluator.races)
+    assert outcome.beside["runtime=fast"].ratio < 1
 
 
 def test_configurations_are_written_as_they_are_shown() -> None:

@@ -8,6 +8,7 @@ from typing import Any, Self
 
 import pytest
 
+from shoal.errors import InvalidRequest
 from shoal.runtimes.knobs import Knob
 from shoal.settings import ModelSettings, WorkerSettings
 from shoal.tuner import tuning
@@ -78,6 +79,14 @@ def test_a_default_without_a_figure_makes_no_profile(
     with pytest.raises(TrialFailed, match="The default answered no load as the objective asks"):
         run(tmp_path, told, ("right",))
     assert not list((tmp_path / "profiles").glob("*.json"))
+
+
+def test_profiles_that_cannot_be_written_are_noticed_before_the_first_trial(tmp_path: Path, told: list[Entry]) -> None:
+    (tmp_path / "profiles").write_text("a file")
+    with pytest.raises(InvalidRequest, match="Profiles cannot be written to") as refused:
+        run(tmp_path, told, ("right",))
+    assert "--profiles" in str(refused.value.hint)
+    assert not told
 
 
 def test_what_the_user_named_is_enough_to_measure_the_default(tmp_path: Path, told: list[Entry]) -> None:

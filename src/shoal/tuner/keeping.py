@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
 
 import msgspec
 
 from shoal.catalog.profiles import Profile, save_profile, standing_profile
+from shoal.errors import InvalidRequest
 from shoal.tuner.ledger import Ledger
 from shoal.tuner.report import verified
 from shoal.tuner.space import Configuration, name_of
 
-__all__ = ["Kept", "keep"]
+__all__ = ["Kept", "check_writable", "keep"]
 
 
 class Kept(msgspec.Struct, frozen=True):
@@ -23,6 +25,22 @@ class Kept(msgspec.Struct, frozen=True):
 
     file: Path
     standing: Profile | None = None
+
+
+def check_writable(directory: Path) -> None:
+    """Find out before the first trial what would be a pity after the last.
+
+    Raises:
+        InvalidRequest: profiles cannot be written there.
+    """
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=directory):
+            pass
+    except OSError as error:
+        raise InvalidRequest(
+            f"Profiles cannot be written to {directory}: {error.strerror}.", hint="Give another --profiles."
+        ) from None
 
 
 def keep(profile: Profile, directory: Path, ledger: Ledger, *, is_replacing: bool = False) -> Kept:

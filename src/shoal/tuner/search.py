@@ -9,7 +9,8 @@
    true; only these pairs count, and no setting rides along with another.
 
 4. `beside N`: the winner in pairs with configurations that the user named, which the space need not hold: what an
-   untuned server of another kind leaves on the table.
+   untuned server of another kind leaves on the table. They are fitted first of all, so that one that does not run is
+   told of while somebody watches.
 
 Everything finished is in the ledger first, and found there when the search is resumed; the budget is counted in the
 ledger's own seconds, so it survives a restart as well. Knows no server: the evaluator does.
@@ -115,7 +116,7 @@ class Outcome(msgspec.Struct, frozen=True):
 
 
 class Progress(Protocol):
-    """Called with each entry, in order."""
+    """Called with each entry once, in order."""
 
     def __call__(self, entry: Entry, is_new: bool) -> None:
         """`is_new` is whether it was measured now, and not found in the ledger."""
@@ -144,6 +145,8 @@ def search(
     default = run.fit({})
     if default.status != "measured":
         raise TrialFailed(f"The default configuration does not run: {default.reason}.")
+    for other in beside:
+        run.fit_outside(other)
     _explore(run, proposer, ledger, budget)
     survivors = _race(run, ledger, budget)
     outcome = _prove(run, survivors, ledger, budget)
@@ -159,6 +162,13 @@ class _Search:
         self._evaluator = evaluator
         self._ledger = ledger
         self._on_entry = on_entry
+        self._told: set[tuple[str, str, int]] = set()
+
+    @property
+    def entries(self) -> list[Entry]:
+        """Without fits of what the space does not hold: they neither race nor lead a proposer."""
+        entries = self._ledger.entries
+        return [entry for entry in entries if entry.stage != "fit" or self.space.holds(entry.configuration)]
 
     def fit(self, configuration: Configuration) -> Entry:
         return self._once("fit", configuration, 0, lambda: self._fit(configuration))
@@ -216,7 +226,9 @@ class _Search:
                 entry, seconds=round(time.monotonic() - started, 3), at=round(time.time(), 3)
             )
             self._ledger.write(entry)
-        self._on_entry(entry, is_new)
+        if entry.key not in self._told:
+            self._told.add(entry.key)
+            self._on_entry(entry, is_new)
         return entry
 
 
@@ -224,10 +236,10 @@ def _explore(run: _Search, proposer: Proposer, ledger: Ledger, budget: Budget) -
     for entry in list(ledger.entries):  # a resumed search: what is known is shown, and not proposed again
         if entry.stage == "fit" and entry.configuration:
             run.fit(entry.configuration)
-    while proposed := proposer.propose(run.space, ledger.entries):
+    while proposed := proposer.propose(run.space, run.entries):
         new = [one for one in proposed if ledger.find("fit", one) is None]
         for configuration in new:
-            num_fitted = sum(entry.stage == "fit" for entry in ledger.entries)
+            num_fitted = sum(entry.stage == "fit" for entry in run.entries)
             if num_fitted > LEAST_FITS and budget.is_spent(ledger, FITTING_SHARE):
                 return
             run.fit(configuration)
@@ -237,7 +249,7 @@ def _explore(run: _Search, proposer: Proposer, ledger: Ledger, budget: Budget) -
 
 def _race(run: _Search, ledger: Ledger, budget: Budget) -> list[Configuration]:
     """The configurations that came through all rungs, best first, without the default."""
-    fits = [entry for entry in ledger.entries if entry.stage == "fit" and entry.status == "measured"]
+    fits = [entry for entry in run.entries if entry.stage == "fit" and entry.status == "measured"]
     promising = sorted(
         (entry for entry in fits if entry.configuration),
         key=lambda entry: -_handicapped(entry.figures["predicted"], entry.configuration),

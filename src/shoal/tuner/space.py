@@ -48,6 +48,11 @@ class Space(msgspec.Struct, frozen=True):
                 for values in itertools.product(*(knob.values for knob in chosen)):
                     yield {knob.name: value for knob, value in zip(chosen, values, strict=True)}
 
+    def holds(self, configuration: Configuration) -> bool:
+        """Whether it could be chosen; `check` says why not."""
+        values = {knob.name: knob.values for knob in self.knobs}
+        return all(value in values.get(name, ()) for name, value in configuration.items())
+
     def check(self, configuration: Configuration) -> None:
         """Raises: InvalidRequest: a knob or a value that is not in the space; names what is."""
         for name, value in configuration.items():

@@ -13,7 +13,7 @@ from shoal.bench.report import to_html
 from shoal.catalog import resolve
 from shoal.catalog.profiles import Figures, Profile, usable_cores
 from shoal.settings import ModelSettings, WorkerSettings
-from shoal.tuner.keeping import Kept, keep
+from shoal.tuner.keeping import Kept, check_writable, keep
 from shoal.tuner.ledger import Entry, Ledger
 from shoal.tuner.objectives import Objective
 from shoal.tuner.proposers import Proposer
@@ -68,8 +68,9 @@ def tune(plan: Plan, on_entry: Progress) -> Tuned:
 
     Raises:
         TrialFailed: not even the default runs, or it has no figure; then no profile is written.
-        ShoalError: the model is not to be had, or the ledger is of another search.
+        ShoalError: the model is not to be had, the ledger is of another search, or no profile can be written.
     """
+    check_writable(plan.profiles)
     spec = resolve(plan.model, plan.models)
     digest = plan.task.digest if plan.task else ""
     subject = subject_of(spec, plan.objective, plan.space, plan.texts, plan.worker, plan.models, digest)
