@@ -11,9 +11,11 @@ import numpy.typing as npt
 import pytest
 
 from shoal.bench.neighbours import Collection
+from shoal.bench.report import to_html
 from shoal.cli.tuning_arguments import task_of
 from shoal.cli.tuning_lines import lines_of, resuming_lines
-from shoal.tuner.ledger import Entry
+from shoal.tuner.ledger import Entry, Status
+from shoal.tuner.report import page_of
 from shoal.tuner.task import Retrieval, shortened
 
 LONG = {"latency_objective_ms": 100.0, "precision": "int8_weights", "run_tokens": 1024, "threads": 1}
@@ -33,6 +35,19 @@ def test_lines_fit_eighty_columns_and_say_all() -> None:
     told = " ".join(" ".join(lines).split())
     for words in ("run_tokens=1024 threads=1", "discard: p1 cosine", "rung 1 default 62.8", "threads=1 64"):
         assert words in told
+
+
+METRICS = {"predicted": 70.0, "metric": 0.70123, "float32_metric": 0.71}
+
+
+@pytest.mark.parametrize("status", ["measured", "discard"])
+def test_a_task_s_metric_is_shown_beside_that_of_float32(status: Status) -> None:
+    fits = [ENTRIES[0], Entry("fit", {"precision": "int8"}, status, figures=METRICS)]
+    words = "0.7012 (float32: 0.7100)"
+    assert words in " ".join(" ".join(lines_of(fits[1])).split())
+    assert words not in " ".join(lines_of(fits[0]))
+    page = page_of("Tuning toy", fits, [], "requests/s")
+    assert to_html(page).count(words) == 1
 
 
 def test_a_resumed_run_says_what_it_does_not_do_again() -> None:

@@ -55,6 +55,7 @@ def _stage(entry: Entry) -> str:
 
 
 def _rows(entry: Entry) -> Iterator[tuple[str, str]]:
+    from shoal.tuner.report import metric_of
     from shoal.tuner.space import name_of
 
     if entry.points:
@@ -62,14 +63,15 @@ def _rows(entry: Entry) -> Iterator[tuple[str, str]]:
             yield name, f"{figure:,.4g}"
         return
     name, figures = name_of(entry.configuration), entry.figures
+    metric = [f"task's metric {told}"] if (told := metric_of(entry)) else []
     if entry.status == "measured" and entry.stage == "fit":
-        told = [f"{figures['predicted']:,.4g} predicted"]
-        told += [f"{word} {figures[key]:,.3g} {unit}" for key, word, unit in _COSTS if key in figures]
-        yield name, ", ".join(told)
+        costs = [f"{figures['predicted']:,.4g} predicted"]
+        costs += [f"{word} {figures[key]:,.3g} {unit}" for key, word, unit in _COSTS if key in figures]
+        yield name, ", ".join([*costs, *metric])
     elif entry.status == "measured":
         yield name, entry.reason
     else:
-        yield name, f"{entry.status}: {entry.reason}"
+        yield name, ", ".join([f"{entry.status}: {entry.reason}", *metric])
 
 
 _COSTS = (("a_ms", "a", "ms"), ("c_us", "c", "us"))

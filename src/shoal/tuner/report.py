@@ -9,7 +9,7 @@ from shoal.bench.report import Page, Table
 from shoal.tuner.ledger import Entry
 from shoal.tuner.space import name_of
 
-__all__ = ["frontier_plot", "page_of", "verified"]
+__all__ = ["frontier_plot", "metric_of", "page_of", "verified"]
 
 
 def page_of(title: str, entries: Sequence[Entry], facts: Sequence[tuple[str, str]], unit: str) -> Page:
@@ -85,16 +85,26 @@ def _fit_table(fits: Sequence[Entry], unit: str) -> Table:
             f"{entry.figures.get('a_ms', 0.0):.2f}",
             f"{entry.figures.get('c_us', 0.0):.1f}",
             f"{entry.figures.get('p1_cosine', 0.0):.6f}",
+            metric_of(entry),
         )
         for entry in kept
     ]
-    columns = ("configuration", f"predicted ({unit})", "a ms", "c us", "p1 cosine")
-    return Table("Fitted, most promising first", columns, rows, "S(batch) = a + c * tokens.")
+    columns = ("configuration", f"predicted ({unit})", "a ms", "c us", "p1 cosine", "task's metric")
+    note = "S(batch) = a + c * tokens. The task's metric is measured where the number format is not float32."
+    return Table("Fitted, most promising first", columns, rows, note)
+
+
+def metric_of(entry: Entry) -> str:
+    """A task's metric beside float32's; "" where a fit measured none."""
+    if "metric" not in entry.figures:
+        return ""
+    return f"{entry.figures['metric']:.4f} (float32: {entry.figures['float32_metric']:.4f})"
 
 
 def _lost_table(fits: Sequence[Entry]) -> Table:
-    rows = [(name_of(e.configuration), e.status, e.reason) for e in fits if e.status in ("discard", "crash")]
-    return Table("Tried and lost", ("configuration", "outcome", "reason"), rows)
+    lost = [entry for entry in fits if entry.status in ("discard", "crash")]
+    rows = [(name_of(entry.configuration), entry.status, entry.reason, metric_of(entry)) for entry in lost]
+    return Table("Tried and lost", ("configuration", "outcome", "reason", "task's metric"), rows)
 
 
 def frontier_plot(races: Sequence[Entry]) -> str:
