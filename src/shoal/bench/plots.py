@@ -125,11 +125,14 @@ def number(value: float) -> str:
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
-def line_chart(series: Sequence[Series], *, title: str, x: Axis, y: Axis, limit: float | None = None) -> str:
+def line_chart(
+    series: Sequence[Series], *, title: str, x: Axis, y: Axis, limit: float | None = None, is_joined: bool = True
+) -> str:
     """Lines with their points marked.
 
     Args:
         limit: a value of y to draw a dashed line at.
+        is_joined: whether there are lines; else there are only the points.
     """
     frame = _Frame(title, [one.name for one in series])
     points = [point for one in series for point in one.points]
@@ -139,7 +142,10 @@ def line_chart(series: Sequence[Series], *, title: str, x: Axis, y: Axis, limit:
     frame.axes(x, y, across, up)
     for index, one in enumerate(series):
         places = [(across(left), up(height)) for left, height in one.points if math.isfinite(height)]
-        frame.line(places, index, is_marked=len(places) <= 40)
+        if is_joined:
+            frame.line(places, index, is_marked=len(places) <= 40)
+        else:
+            frame.points(places, index)
     if limit is not None:
         frame.add(f'<line class="limit" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{up(limit):.1f}" y2="{up(limit):.1f}"/>')
     return frame.svg()
@@ -243,7 +249,11 @@ class _Frame:
         path = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
         self.add(f'<polyline class="line" stroke="{_colour(index)}" points="{path}"/>')
         if is_marked:
-            self._parts += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{_colour(index)}"/>' for x, y in places]
+            self.points(places, index)
+
+    def points(self, places: Sequence[tuple[float, float]], index: int) -> None:
+        """Dots at pixels, in the colour of their series."""
+        self._parts += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{_colour(index)}"/>' for x, y in places]
 
     def bar(self, left: float, width: float, bar: Bar, up: Callable[[float], float], index: int) -> None:
         """A bar with its value on top, and its range."""

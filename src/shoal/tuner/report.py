@@ -108,14 +108,15 @@ def _lost_table(fits: Sequence[Entry]) -> Table:
 
 
 def frontier_plot(races: Sequence[Entry]) -> str:
-    """p99 by rate: every load of every race."""
+    """p99 by rate: every load of every race, not joined, since equal loads differ from each other."""
     lines: dict[str, list[tuple[float, float]]] = {}
     for race in races:
         for name, points in race.points.items():
             lines.setdefault(name, []).extend(point for point in points if point[1] > 0)
     series = [Series(name, sorted(points)) for name, points in lines.items() if points]
     x, y = Axis("rate", "requests/s"), Axis("p99", "ms", is_log=True)
-    return line_chart(series, title="Rate against latency: every load a point", x=x, y=y) if series else ""
+    title = "Rate against latency: every load a point"
+    return line_chart(series, title=title, x=x, y=y, is_joined=False) if series else ""
 
 
 def _prediction_plot(fits: Sequence[Entry], races: Sequence[Entry], unit: str) -> str:
