@@ -263,8 +263,18 @@ def test_a_ledger_of_something_else_is_refused(tmp_path: Path) -> None:
         Ledger(tmp_path / "l", {"model": "another", "cores": 1, "threads": 1})
     assert "--directory" in str(refused.value.hint)
     (tmp_path / "n").write_text("no ledger\n")
-    with pytest.raises(InvalidRequest, match="is not a ledger"):
+    with pytest.raises(InvalidRequest, match="is not a ledger: line 1: "):
         Ledger(tmp_path / "n", {})
+
+
+def test_a_garbled_line_is_named_by_its_number(tmp_path: Path) -> None:
+    with Ledger(tmp_path / "l", {}) as ledger:
+        ledger.write(Entry("fit", {}, "measured"))
+        ledger.write(Entry("fit", {"threads": 1}, "measured"))
+    whole = (tmp_path / "l").read_bytes().splitlines(keepends=True)
+    (tmp_path / "l").write_bytes(b"".join((*whole[:2], b"\xff{]\n", *whole[2:])))
+    with pytest.raises(InvalidRequest, match="is not a ledger: line 3: "):
+        Ledger(tmp_path / "l", {})
 
 
 def test_sweep_ends() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,10 +14,11 @@ import pytest
 
 from shoal.bench.neighbours import Collection
 from shoal.bench.report import to_html
+from shoal.cli.tune import _shown
 from shoal.cli.tuning_arguments import task_of
 from shoal.cli.tuning_lines import lines_of, resuming_lines
 from shoal.tuner.ledger import Entry, Status
-from shoal.tuner.report import page_of
+from shoal.tuner.report import frontier_plot, page_of
 from shoal.tuner.task import Retrieval, shortened
 
 LONG = {"latency_objective_ms": 100.0, "precision": "int8_weights", "run_tokens": 1024, "threads": 1}
@@ -48,6 +51,32 @@ def test_a_task_s_metric_is_shown_beside_that_of_float32(status: Status) -> None
     assert words not in " ".join(lines_of(fits[0]))
     page = page_of("Tuning toy", fits, [], "requests/s")
     assert to_html(page).count(words) == 1
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_the_bar_is_full_in_the_end_in_sixteen_colours_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    for name, value in (("TERM", "xterm"), ("COLUMNS", "100"), ("COLORTERM", "")):
+        monkeypatch.setenv(name, value)
+    with _shown("toy", 5.0) as on_entry:
+        on_entry(ENTRIES[0], True)
+    last = terminal.getvalue().rpartition("tuning toy")[2]
+    grey = "\x1b[90m"
+    assert "100 %" in last
+    assert "\u2501" in last
+    assert grey not in last
+
+
+def test_points_of_equal_loads_are_not_joined() -> None:
+    race = Entry("rung 1", {}, "measured", 1, {"default": 1.0}, {"default": [(1.0, 9.0), (1.0, 2.0), (2.0, 5.0)]})
+    plot = frontier_plot([race])
+    assert plot.count("<circle") == 3
+    assert "<polyline" not in plot
 
 
 def test_a_resumed_run_says_what_it_does_not_do_again() -> None:

@@ -115,7 +115,7 @@ def tune(model: str, directory: Path | None, worker: WorkerSettings, **values: A
     """
     directory = directory or _directory_of(model)
     plan = plan_of(model, directory, worker, **values)
-    with _ending_on_interrupt(directory), _shown(model, plan.budget_s) as on_entry:
+    with _ending_on_interrupt(f"the ledger is in {directory}"), _shown(model, plan.budget_s) as on_entry:
         from shoal.tuner.tuning import tune as run
 
         tuned = run(plan, on_entry)
@@ -149,7 +149,7 @@ def research(
     root = directory or state_directory() / "research"
     plans = [plan_of(model, root / _slug(model), worker, models=models_settings, **values) for model in models]
     with (
-        _ending_on_interrupt(root),
+        _ending_on_interrupt(f"each model's ledger is in its directory below {root}"),
         _shown(f"{len(models)} models", min(hours * 3600, sum(plan.budget_s for plan in plans))) as on_entry,
     ):
         results = run(plans, hours * 3600, on_entry)
@@ -162,10 +162,10 @@ def research(
 
 
 @contextlib.contextmanager
-def _ending_on_interrupt(directory: Path) -> Iterator[None]:
+def _ending_on_interrupt(place: str) -> Iterator[None]:
     """Ctrl-C ends at once and says how to go on: every finished trial is on the disk, and servers end with us."""
     shows_cursor = "\x1b[?25h" if sys.stderr.isatty() else ""
-    word = f"\n{shows_cursor}Stopped. The same command goes on where it was; the ledger is in {directory}.\n".encode()
+    word = f"\n{shows_cursor}Stopped. The same command goes on where it was; {place}.\n".encode()
 
     def end(number: int, frame: object) -> None:
         os.write(2, word)
@@ -196,7 +196,7 @@ def _shown(what: str, budget_s: float) -> Iterator[Progress]:
     console = Console(stderr=True, highlight=False)
     columns = (
         TextColumn("{task.description}"),
-        BarColumn(),
+        BarColumn(finished_style="bar.complete"),  # in 16 colours its own looks like the empty bar's
         TextColumn("{task.percentage:>3.0f} %"),
         TimeRemainingColumn(),
     )

@@ -13,13 +13,15 @@ import hashlib
 import os
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, TypeVar
 
 import msgspec
 
 from shoal.errors import InvalidRequest
 
 __all__ = ["Entry", "Ledger", "Status", "digest_of", "read_entries"]
+
+T = TypeVar("T")
 
 Status = Literal["measured", "discard", "keep", "crash"]
 """measured: figures, no verdict yet. discard, keep: the verdict on a configuration. crash: it did not run."""
@@ -131,6 +133,15 @@ class Ledger:
         self._file.flush()
         os.fsync(self._file.fileno())
 
+    def _line(self, line: bytes, number: int, kind: type[T]) -> T:
+        try:
+            return msgspec.json.decode(line, type=kind)
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            raise InvalidRequest(
+                f"{self.path} is not a ledger: line {number}: {error}.",
+                hint="Remove that line, whose trial is then done again, or give another --directory.",
+            ) from None
+
     def _read(self, subject: dict[str, Any]) -> None:
         content = self.path.read_bytes()
         whole = content[: content.rfind(b"\n") + 1]
@@ -140,11 +151,8 @@ class Ledger:
         lines = whole.splitlines()
         if not lines:
             return
-        try:
-            head = msgspec.json.decode(lines[0], type=_Head)
-            self.entries = [msgspec.json.decode(line, type=Entry) for line in lines[1:]]
-        except msgspec.MsgspecError as error:
-            raise InvalidRequest(f"{self.path} is not a ledger: {error}.") from None
+        head = self._line(lines[0], 1, _Head)
+        self.entries = [self._line(line, number, Entry) for number, line in enumerate(lines[1:], 2)]
         if head.subject != subject:
             differing = sorted(
                 name for name in {*head.subject, *subject} if head.subject.get(name) != subject.get(name)
