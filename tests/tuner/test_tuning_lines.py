@@ -16,9 +16,13 @@ from shoal.bench.neighbours import Collection
 from shoal.bench.report import to_html
 from shoal.cli.tune import _shown
 from shoal.cli.tuning_arguments import task_of
-from shoal.cli.tuning_lines import lines_of, resuming_lines
+from shoal.cli.tuning_lines import budget_line, lines_of, resuming_lines
+from shoal.runtimes.knobs import Knob
+from shoal.tuner.duration import least_s
 from shoal.tuner.ledger import Entry, Status
+from shoal.tuner.objectives import HighestRate, LowestLatency
 from shoal.tuner.report import frontier_plot, page_of
+from shoal.tuner.space import Space
 from shoal.tuner.task import Retrieval, shortened
 
 LONG = {"latency_objective_ms": 100.0, "precision": "int8_weights", "run_tokens": 1024, "threads": 1}
@@ -51,6 +55,19 @@ def test_a_task_s_metric_is_shown_beside_that_of_float32(status: Status) -> None
     assert words not in " ".join(lines_of(fits[0]))
     page = page_of("Tuning toy", fits, [], "requests/s")
     assert to_html(page).count(words) == 1
+
+
+def test_how_long_it_takes_at_least_is_told_before_it_begins() -> None:
+    space = Space((Knob("threads", (1, 2), ""), Knob("layout", ("padded",), "")))
+    latency = least_s(space, LowestLatency(10.0, 1.0))
+    assert latency == pytest.approx(4 * 3.1 + (4 + 8) * 2)
+    assert least_s(space, HighestRate(50.0, 1.0)) == pytest.approx(4 * 3.1 + (4 + 8) * 13)
+    assert least_s(space, LowestLatency(10.0, 3.0)) == pytest.approx(3 * latency)
+    assert least_s(space, LowestLatency(10.0, 1.0), 1) == pytest.approx(latency + 3.1 + 16 * 2)
+    assert budget_line(600, 66) == (
+        "The budget is 10 minutes: at least about 1.1 minutes of load are run, and servers start besides."
+    )
+    assert budget_line(6, 66).startswith("This takes longer than the budget of 0.1 minutes: at least about 1.1")
 
 
 class Terminal(io.StringIO):

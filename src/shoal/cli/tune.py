@@ -6,7 +6,7 @@ import contextlib
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -14,13 +14,13 @@ import click
 
 from shoal.cli.options import Command, settings
 from shoal.cli.tuning_arguments import plan_of
-from shoal.cli.tuning_lines import lines_of, resuming_lines, standing_line
+from shoal.cli.tuning_lines import budget_line, lines_of, resuming_lines, standing_line
 from shoal.settings import ModelSettings, TunerSettings, WorkerSettings, state_directory
 
 if TYPE_CHECKING:
     from shoal.tuner.ledger import Entry
     from shoal.tuner.search import Progress
-    from shoal.tuner.tuning import Tuned
+    from shoal.tuner.tuning import Plan, Tuned
 
 __all__ = ["research", "tune"]
 
@@ -115,6 +115,7 @@ def tune(model: str, directory: Path | None, worker: WorkerSettings, **values: A
     """
     directory = directory or _directory_of(model)
     plan = plan_of(model, directory, worker, **values)
+    _tell_budget(plan.budget_s, [plan])
     with _ending_on_interrupt(f"the ledger is in {directory}"), _shown(model, plan.budget_s) as on_entry:
         from shoal.tuner.tuning import tune as run
 
@@ -148,9 +149,11 @@ def research(
 
     root = directory or state_directory() / "research"
     plans = [plan_of(model, root / _slug(model), worker, models=models_settings, **values) for model in models]
+    budget_s = min(hours * 3600, sum(plan.budget_s for plan in plans))
+    _tell_budget(budget_s, plans)
     with (
         _ending_on_interrupt(f"each model's ledger is in its directory below {root}"),
-        _shown(f"{len(models)} models", min(hours * 3600, sum(plan.budget_s for plan in plans))) as on_entry,
+        _shown(f"{len(models)} models", budget_s) as on_entry,
     ):
         results = run(plans, hours * 3600, on_entry)
     for result in results:
@@ -159,6 +162,13 @@ def research(
         else:
             click.secho(f"{result.model}: {result.problem}", fg="yellow", err=True)
     return 0 if all(result.tuned is not None for result in results) else 1
+
+
+def _tell_budget(budget_s: float, plans: Sequence[Plan]) -> None:
+    from shoal.tuner.duration import least_s
+
+    least = sum(least_s(plan.space, plan.objective, len(plan.beside)) for plan in plans)
+    click.echo(budget_line(budget_s, least), err=True)
 
 
 @contextlib.contextmanager

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from shoal.catalog.profiles import Profile
     from shoal.tuner.ledger import Entry
 
-__all__ = ["lines_of", "resuming_lines", "standing_line"]
+__all__ = ["budget_line", "lines_of", "resuming_lines", "standing_line"]
 
 WIDTH = 79
 _STAGE, _NAME = 9, 30
@@ -29,6 +29,14 @@ def lines_of(entry: Entry) -> list[str]:
         indent = " " * (_STAGE + _NAME + _GAP)
         lines += textwrap.wrap(f"{stage}{name:<{_NAME}}{' ' * _GAP}{what}", WIDTH, subsequent_indent=indent)
     return lines
+
+
+def budget_line(budget_s: float, least_s: float) -> str:
+    """How long it will take, before it begins."""
+    least = f"at least about {least_s / 60:.1f} minutes of load are run, and servers start besides"
+    if least_s <= budget_s:
+        return f"The budget is {budget_s / 60:g} minutes: {least}."
+    return f"This takes longer than the budget of {budget_s / 60:g} minutes: {least}."
 
 
 def resuming_lines(entries: Sequence[Entry]) -> list[str]:

@@ -26,6 +26,9 @@ _GUESSED_SHARE = 0.65
 NUM_LOADS = 12
 """So many short loads find a rate. A few long ones tell no more, and one that something else disturbs spoils them."""
 
+_ROUNDS = 2
+"""Loads of a configuration in a race where the load does not search for a rate."""
+
 _COST_CONNECTIONS, _COST_TEXTS = 8, 64
 
 
@@ -48,10 +51,13 @@ class Objective(Protocol):
 
     Attributes:
         stretch_s: seconds of the shortest load.
+        num_stretches: of them, for each configuration in the shortest race.
     """
 
     @property
     def stretch_s(self) -> float: ...
+    @property
+    def num_stretches(self) -> int: ...
     @property
     def name(self) -> str: ...
     @property
@@ -73,6 +79,10 @@ class HighestRate(msgspec.Struct, frozen=True):
 
     limit_ms: float = 50.0
     stretch_s: float = STRETCH_S
+
+    @property
+    def num_stretches(self) -> int:
+        return 1 + NUM_LOADS
 
     @property
     def name(self) -> str:
@@ -114,6 +124,10 @@ class LowestLatency(msgspec.Struct, frozen=True):
     stretch_s: float = STRETCH_S
 
     @property
+    def num_stretches(self) -> int:
+        return _ROUNDS
+
+    @property
     def name(self) -> str:
         return f"lowest p99 at {self.rate:g} requests/s"
 
@@ -128,7 +142,7 @@ class LowestLatency(msgspec.Struct, frozen=True):
         self, generator: Generator, targets: Sequence[Target], texts: Sequence[str], seed: int, effort: float
     ) -> list[Raced]:
         loads = _loads(targets, texts, 1, Arrivals("poisson", rate=self.rate), self.stretch_s * effort, seed)
-        measured = interleave(generator, loads, 2, lambda: None)
+        measured = interleave(generator, loads, _ROUNDS, lambda: None)
         raced = []
         for target in targets:
             worst_s = max(one.latency.percentile_s(99.0) for one in measured[target.name])
@@ -142,6 +156,10 @@ class LeastCost(msgspec.Struct, frozen=True):
 
     price_per_hour: float = 1.0
     stretch_s: float = STRETCH_S
+
+    @property
+    def num_stretches(self) -> int:
+        return _ROUNDS
 
     @property
     def name(self) -> str:
@@ -162,7 +180,7 @@ class LeastCost(msgspec.Struct, frozen=True):
     ) -> list[Raced]:
         arrivals = Arrivals("closed", concurrency=_COST_CONNECTIONS)
         loads = _loads(targets, texts, _COST_TEXTS, arrivals, self.stretch_s * effort, seed)
-        measured = interleave(generator, loads, 2, lambda: None)
+        measured = interleave(generator, loads, _ROUNDS, lambda: None)
         raced = []
         for target in targets:
             tokens_per_s = min(one.tokens_per_s for one in measured[target.name])

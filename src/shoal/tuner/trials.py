@@ -33,7 +33,7 @@ from shoal.tuner.search import Fit, TrialFailed
 from shoal.tuner.serving import Serving
 from shoal.tuner.space import Configuration, name_of, worker_settings
 
-__all__ = ["Task", "Trials"]
+__all__ = ["FIT_STRETCHES", "Task", "Trials"]
 
 logger = logging.getLogger(__name__)
 
@@ -41,6 +41,9 @@ NUM_PROBES = 96
 _LIST_SIZES = (1, 4, 16, 64)
 _LIST_SHARE, _WARMING_SHARE = 0.35, 0.15
 """Of the shortest load: so long lists of a size are timed, and a server is warmed up before."""
+
+FIT_STRETCHES = 2 * (_WARMING_SHARE + len(_LIST_SIZES) * _LIST_SHARE)
+"""Shortest loads that a fit lasts; half of it is the default's."""
 
 _USUAL_PERCENT = 20.0
 """What a list takes if nothing disturbs it: that is S. What it takes longer is spread."""
