@@ -41,6 +41,7 @@ def main() -> None:
     command = [sys.executable, "-m", "shoal.cli.main", "tune", model, "--minutes", options.minutes]
     command += ["--seconds", options.seconds, *(["--beside", UNTUNED] if options.model == "minilm" else [])]
     command += ["--directory", str(scratch / "search"), "--profiles", str(machine.ROOT / PROFILES)]
+    command += ["--replace"]  # a committed profile and its ledger belong together
     subprocess.run(command, check=True)
     (machine.ROOT / LEDGERS).mkdir(parents=True, exist_ok=True)
     shutil.move(scratch / "search" / "ledger.jsonl", machine.ROOT / LEDGERS / f"{options.model}.jsonl")
