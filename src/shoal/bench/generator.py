@@ -37,9 +37,13 @@ def send_load(load: Load, starts_at: float = 0.0) -> Measured:
 
 
 def _come_first() -> None:
-    """Run before others where that is allowed: it takes little, and on a small machine the server has every core."""
-    with contextlib.suppress(PermissionError):
-        os.setpriority(os.PRIO_PROCESS, 0, -10)
+    """Run before others where that is allowed: it takes little, and on a small machine the server has every core.
+
+    Only from the usual priority: whoever started us with another one (`nice`) meant it.
+    """
+    if os.getpriority(os.PRIO_PROCESS, 0) == 0:
+        with contextlib.suppress(PermissionError):
+            os.setpriority(os.PRIO_PROCESS, 0, -10)
 
 
 class _Run:

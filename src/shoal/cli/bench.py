@@ -121,7 +121,8 @@ def run(
     client takes.
 
     With --rate or --trace requests are sent when they are meant to be, and latency counts from then (open loop). Ends
-    with 1 if the generator could not keep up, as its figures then are about itself.
+    with 1 if the generator could not keep up, as its figures then are about itself. Its processes raise their own
+    priority where that is allowed, but leave one that you chose (`nice`) as it is.
 
     \b
     shoal bench run --concurrency 32 --items 64 --mix medium
