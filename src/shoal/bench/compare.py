@@ -14,7 +14,7 @@ from shoal.bench.plan import Arrivals, Load
 from shoal.bench.plots import Axis, Bar, Series, bar_chart, cdf_chart
 from shoal.bench.prices import machine_usd_per_million, price_of
 from shoal.bench.report import Page, Table
-from shoal.bench.summary import row, shown
+from shoal.bench.summary import row, shown, warnings_of
 from shoal.bench.targets import Target
 
 __all__ = ["Effort", "Side", "compare", "comparison_page"]
@@ -178,12 +178,8 @@ def _rates(side: dict[str, Any]) -> tuple[str, ...]:
 
 
 def _warnings(sides: dict[str, dict[str, Any]]) -> list[str]:
-    found = []
-    for name, side in sides.items():
-        for part in ("lone", "throughput"):
-            found += [f"{name}: {count} requests failed: {reason}" for reason, count in side[part]["errors"].items()]
-            found += [f"INVALID for {name}: {doubt}." for doubt in side[part]["doubts"]]
-    return found
+    parts = ("lone", "throughput")
+    return [line for name, side in sides.items() for part in parts for line in warnings_of(name, side[part])]
 
 
 def _bar(spread: dict[str, float]) -> Bar:

@@ -55,6 +55,7 @@ class _Run:
         self._requests: Iterator[tuple[bytes, int]] = itertools.cycle(zip(load.messages(), sizes, strict=True))
         self._measured = Measured(Histogram(), Histogram(), {})
         self._last_s = 0.0
+        self._has_sent = False
 
     async def run(self, starts_at: float) -> Measured:
         self._loop = asyncio.get_running_loop()
@@ -66,7 +67,7 @@ class _Run:
         gc.freeze()  # what was made so far lives to the end: no collection needs to look at it
         cpu_s, start = time.process_time(), time.monotonic()
         await (self._send_openly(start) if load.arrivals.is_open else self._send_in_turn(start))
-        elapsed = max(time.monotonic() - start, 1e-9)
+        elapsed = time.monotonic() - start if self._has_sent else load.duration_s
         self._measured.seconds = max(self._last_s - start, min(load.duration_s, elapsed))
         self._measured.cpu_share = (time.process_time() - cpu_s) / elapsed
         self._measured.num_waits = self._connections.num_waits
@@ -98,6 +99,7 @@ class _Run:
 
     async def _ask(self, intended: float) -> None:
         """Send the next request, count what becomes of it."""
+        self._has_sent = True
         message, num_items = next(self._requests)
         timeout_s = intended + self._load.timeout_s - time.monotonic()
         measured = self._measured

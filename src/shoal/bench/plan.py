@@ -15,6 +15,7 @@ __all__ = ["Arrivals", "Load", "Measured"]
 MOST_LAG_S = 0.002
 MOST_LAG_SHARE = 0.1
 MOST_CPU_SHARE = 0.9
+MOST_REASONS = 3
 
 
 class Arrivals(msgspec.Struct, frozen=True):
@@ -105,7 +106,7 @@ class Measured(msgspec.Struct):
         lag: how much later than meant requests were sent (open loop).
         errors: how many failed, by reason.
         num_items, num_tokens: answered; tokens as the server counts them, 0 if it does not.
-        seconds: from the first request to the last reply.
+        seconds: from the first request to the last reply; where none was sent, for how long one could have been.
         cpu_share: of one core, used by the busiest process of the generator.
         num_waits: requests for which no connection was free.
     """
@@ -142,6 +143,20 @@ class Measured(msgspec.Struct):
         return self.latency.num_failed
 
     @property
+    def failures(self) -> str:
+        """How many requests failed, with the commonest reasons; empty if none did."""
+        if not self.num_failed:
+            return ""
+        reasons = sorted(self.errors, key=self.errors.__getitem__, reverse=True)
+        named = "; ".join(reasons[:MOST_REASONS])
+        return f"{self.num_failed:,} of {self.num_ok + self.num_failed:,} requests failed: {named}"
+
+    @property
+    def emptiness(self) -> str:
+        """Why these are no figures: no request was sent, or none answered; empty if one was."""
+        return "" if self.num_ok else self.failures or f"no request was sent in {self.seconds:.3g} s"
+
+    @property
     def requests_per_s(self) -> float:
         return self.num_ok / self.seconds if self.seconds else 0.0
 
@@ -158,11 +173,13 @@ class Measured(msgspec.Struct):
         return self.latency.percentile_s(percent) * 1e3
 
     def doubts(self, limit_s: float | None = None) -> list[str]:
-        """Why these figures are about the generator rather than the server; none if they are not.
+        """Why these figures are about the generator rather than the server; none if they are not, or there are none.
 
         Args:
             limit_s: the latency that matters; without it, what 99 % of requests took.
         """
+        if self.emptiness:
+            return []
         doubts = []
         lag_s = self.lag.percentile_s(99)
         slow_s = self.latency.percentile_s(99) if limit_s is None else limit_s

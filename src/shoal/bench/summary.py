@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import statistics
 from collections.abc import Mapping, Sequence
@@ -12,7 +13,7 @@ from shoal.bench.plan import Arrivals, Measured
 from shoal.bench.plots import Axis, Bar, Series, bar_chart, cdf_chart, line_chart
 from shoal.bench.report import Page, Table
 
-__all__ = ["load_page", "rate_page", "row", "shown"]
+__all__ = ["load_page", "rate_page", "row", "shown", "trial_line", "warnings_of"]
 
 PERCENTS = (50.0, 90.0, 99.0, 99.9)
 
@@ -34,9 +35,18 @@ def row(rounds: Sequence[Measured]) -> dict[str, Any]:
         },
         "lag_p99_ms": _finite(total.lag.percentile_s(99) * 1e3),
         "generator_cpu_share": round(total.cpu_share, 3),
-        "doubts": total.doubts(),
+        "doubts": _doubts(total, rounds),
         "distribution": [[_finite(seconds * 1e3), round(share, 5)] for seconds, share in total.latency.shares()],
     }
+
+
+def _doubts(total: Measured, rounds: Sequence[Measured]) -> list[str]:
+    """Why figures are none, or those of no server that lived, or of the generator."""
+    if total.emptiness:
+        return [total.emptiness]
+    numbered = enumerate(rounds, 1)
+    dead = [f"in round {number} {one.failures}" for number, one in numbered if one.num_failed and not one.num_ok]
+    return [*dead, *total.doubts()]
 
 
 def _spread(values: Sequence[float]) -> dict[str, float]:
@@ -100,6 +110,7 @@ def rate_page(
         )
         points = sorted((trial.rate, trial.measured.percentile_ms(percent)) for trial in tried)
         curves.append(Series(name, [point for point in points if math.isfinite(point[1])]))
+        warnings += _collapse(name, tried)
         unclear = [trial for trial in tried if trial.is_within and not trial.is_good]
         warnings += [f"{name}, {trial.rate:.4g} requests/s: {doubt}" for trial in unclear for doubt in trial.doubts]
     table = Table(
@@ -118,6 +129,28 @@ def rate_page(
     return Page("Highest rate", facts, warnings, [table], [plot])
 
 
+def trial_line(name: str, trial: Trial) -> str:
+    """A trial of a search for the highest rate: what came of it and why it counts as it does."""
+    measured = trial.measured
+    if measured.emptiness:
+        said = [measured.emptiness, "too much"]
+    else:
+        p99 = measured.percentile_ms(99)
+        verdict = "too much" if not trial.is_within else "unclear: " + "; ".join(trial.doubts)
+        said = [f"p99 {p99:,.1f} ms" if math.isfinite(p99) else "", "holds" if trial.is_good else verdict]
+        said.insert(0, measured.failures)
+    return f"{name}: {trial.rate:,.1f} requests/s: {', '.join(part for part in said if part)}"
+
+
+def _collapse(name: str, tried: Sequence[Trial]) -> list[str]:
+    """What is wrong with a search in whose last trials nothing was answered."""
+    empty = list(itertools.takewhile(lambda trial: bool(trial.measured.emptiness), reversed(tried)))
+    if not empty:
+        return []
+    trials = "trial" if len(empty) == 1 else f"{len(empty)} trials"
+    return [f"INVALID for {name}: in the last {trials} nothing was answered: {empty[0].measured.emptiness}."]
+
+
 def _meaning(arrivals: Arrivals) -> str:
     if arrivals.is_open:
         return "Open loop: latency from the intended time of sending, so that a stalled server is charged for it."
@@ -128,10 +161,15 @@ def _meaning(arrivals: Arrivals) -> str:
 
 
 def _warnings(rows: Mapping[str, dict[str, Any]]) -> list[str]:
-    warnings = [f"INVALID for {name}: {doubt}." for name, one in rows.items() for doubt in one["doubts"]]
-    for name, one in rows.items():
-        warnings += [f"{name}: {count} requests failed: {reason}" for reason, count in one["errors"].items()]
-    return warnings
+    return [warning for name, one in rows.items() for warning in warnings_of(name, one)]
+
+
+def warnings_of(name: str, one: Mapping[str, Any]) -> list[str]:
+    """What a reader must know before the figures of a `row`."""
+    invalid = [f"INVALID for {name}: {doubt}." for doubt in one["doubts"]]
+    if not one["requests"]:
+        return invalid  # which says already why they failed
+    return invalid + [f"{name}: {count:,} requests failed: {reason}" for reason, count in one["errors"].items()]
 
 
 def _bar(spread: dict[str, float]) -> Bar:

@@ -121,7 +121,7 @@ def run(
     client takes.
 
     With --rate or --trace requests are sent when they are meant to be, and latency counts from then (open loop). Ends
-    with 1 if the generator could not keep up, as its figures then are about itself. Its processes raise their own
+    with 1 if nothing was answered, or if the generator could not keep up, as its figures then are about itself. Its processes raise their own
     priority where that is allowed, but leave one that you chose (`nice`) as it is.
 
     \b
@@ -273,7 +273,7 @@ def _find(
     senders: Generator, loads: list[Load], p99_ms: float, facts: list[tuple[str, str]], *, is_shown: bool
 ) -> tuple[dict[str, Any], Page]:
     from shoal.bench.measure import RateSearch, Trial, find_rates, searches_from_closed_loops
-    from shoal.bench.summary import rate_page, row
+    from shoal.bench.summary import rate_page, row, trial_line
     from shoal.cli.benching import progress
 
     seconds = 9 * len(loads) * loads[0].duration_s
@@ -282,9 +282,7 @@ def _find(
         def on_trial(target: Target, trial: Trial) -> None:
             advance()
             if is_shown:
-                mark = "holds" if trial.is_good else "too much"
-                p99 = f"p99 {trial.measured.percentile_ms(99):,.1f} ms"
-                click.echo(f"{target.name}: {trial.rate:,.1f} requests/s: {p99}, {mark}", err=True)
+                click.echo(trial_line(target.name, trial), err=True)
 
         if loads[0].arrivals.is_open:
             searches = {load.target.name: RateSearch(load.arrivals.rate) for load in loads}

@@ -1,0 +1,109 @@
+"""Servers that fail, and loads that send nothing: what is said, and that it is no success."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socketserver
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from bench.conftest import answering, response
+from shoal.bench.generator import send_load
+from shoal.bench.measure import Trial
+from shoal.bench.plan import Arrivals, Load, Measured
+from shoal.bench.summary import rate_page, trial_line
+from shoal.bench.targets import Target
+from shoal.cli.root import cli
+
+BRIEF = ("--duration-s", "0.2", "--rounds", "1", "--warm-up-s", "0")
+
+
+def shoal_bench(*arguments: str) -> Result:
+    return CliRunner().invoke(cli, ["bench", *arguments])
+
+
+def measured(url: str, num_requests: int = 2) -> Measured:
+    trace = Arrivals("trace", trace=(0.0,) * num_requests)
+    return send_load(Load(Target("t", "tei", url), trace, [["a"]], 0.2, timeout_s=10.0))
+
+
+@contextlib.contextmanager
+def dying(num_requests: int) -> Iterator[str]:
+    """A server that answers so many requests and then hangs up on each; its base URL."""
+    left = iter(range(num_requests))
+
+    class Handler(socketserver.StreamRequestHandler):
+        def handle(self) -> None:
+            with contextlib.suppress(ConnectionError):
+                while self.rfile.readline():
+                    head = list(iter(self.rfile.readline, b"\r\n"))
+                    length = next(line for line in head if line.lower().startswith(b"content-length:"))
+                    self.rfile.read(int(length.partition(b":")[2]))
+                    if next(left, None) is None:
+                        return
+                    self.wfile.write(response(b"[[1.0]]"))
+
+    class Server(socketserver.ThreadingTCPServer):
+        request_queue_size = 128
+        daemon_threads = True
+
+    with Server(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_address[1]}"
+        finally:
+            server.shutdown()
+            thread.join(10)
+
+
+def test_a_trial_names_what_failed_and_why() -> None:
+    nobody = measured("http://127.0.0.1:9")
+    assert nobody.failures.startswith("2 of 2 requests failed: ConnectionRefusedError")
+    assert nobody.doubts() == []
+    line = trial_line("t", Trial(1433.2, False, nobody, []))
+    assert line.startswith("t: 1,433.2 requests/s: 2 of 2 requests failed: ConnectionRefusedError")
+    assert line.endswith(", too much")
+    assert "inf" not in line
+
+
+def test_a_search_that_ends_with_a_dead_server_is_invalid() -> None:
+    with answering(response()) as url:
+        good = Trial(10.0, True, measured(url), [])
+    dead = Trial(20.0, False, measured("http://127.0.0.1:9"), [])
+    page = rate_page({"t": [good, dead, dead]}, 50.0, 99.0, [])
+    assert page.warnings[0].startswith("INVALID for t: in the last 2 trials nothing was answered: 2 of 2 requests")
+    assert not [warning for warning in rate_page({"t": [dead, good]}, 50.0, 99.0, []).warnings if "INVALID" in warning]
+
+
+def test_the_command_says_that_the_server_died_in_the_search() -> None:
+    with dying(1) as url:  # it lives for the look at the first reply
+        result = shoal_bench("--find-rate", "--rate", "100", "--duration-s", "0.1", f"tei+{url}")
+    assert result.exit_code == 1
+    assert "ConnectionResetError" in result.output
+    assert "INVALID for tei: in the last" in result.output
+
+
+def test_the_command_fails_where_nothing_was_answered(tmp_path: Path) -> None:
+    figures = tmp_path / "figures.json"
+    with dying(1) as url:
+        result = shoal_bench(*BRIEF, "--concurrency", "2", "--json", str(figures), f"tei+{url}")
+    assert result.exit_code == 1
+    assert "requests failed: ConnectionResetError" in result.output
+    assert "of a core" not in result.output
+    assert json.loads(figures.read_text())["targets"]["tei"]["requests"] == 0
+
+
+@pytest.mark.parametrize("arguments", [(), ("--find-rate",)])
+def test_a_load_that_sends_nothing_says_so(arguments: tuple[str, ...]) -> None:
+    with answering(response(b"[[1.0]]")) as url:
+        result = shoal_bench(*BRIEF, "--rate", "1e-9", *arguments, f"tei+{url}")
+    assert result.exit_code == 1
+    if not arguments:
+        assert "INVALID for tei: no request was sent in 0.2 s." in result.output
+    assert "of a core" not in result.output
