@@ -107,3 +107,23 @@ def test_a_load_that_sends_nothing_says_so(arguments: tuple[str, ...]) -> None:
     if not arguments:
         assert "INVALID for tei: no request was sent in 0.2 s." in result.output
     assert "of a core" not in result.output
+
+
+def test_a_rate_that_held_with_doubts_is_not_called_too_much() -> None:
+    with answering(response()) as url:
+        found = measured(url)
+    doubtful = Trial(2882.0, True, found, ["the generator used 95% of a core; give it more --processes"])
+    line = trial_line("t", doubtful)
+    assert "unclear: the generator used 95% of a core" in line
+    assert "too much" not in line
+    page = rate_page({"t": [Trial(10.0, True, found, []), doubtful]}, 2000.0, 99.0, [])
+    assert "2,882.0 requests/s held the limit, but does not count: the generator" in page.warnings[0]
+    [table] = page.tables
+    shown = dict(zip(table.columns, table.rows[0], strict=True))
+    assert shown["offered req/s"] == "10"
+    assert float(shown["served req/s"].replace(",", "")) == pytest.approx(found.requests_per_s, rel=0.05)
+
+
+def test_what_doubts_advise_exists() -> None:
+    assert "--processes" in shoal_bench("run", "--help").output
+    assert "--processes" in shoal_bench("compare", "--help").output

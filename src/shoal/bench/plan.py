@@ -190,7 +190,7 @@ class Measured(msgspec.Struct):
                 f"(allowed: {allowed_s * 1e3:.1f} ms)"
             )
         if self.cpu_share > MOST_CPU_SHARE:
-            doubts.append(f"the generator used {self.cpu_share:.0%} of a core; give it more processes")
+            doubts.append(f"the generator used {self.cpu_share:.0%} of a core; give it more --processes")
         if self.num_waits > 0.01 * self.num_ok:
-            doubts.append(f"{self.num_waits} requests had to wait for a connection; allow more")
+            doubts.append(f"{self.num_waits:,} requests had to wait for a connection; more --processes have more")
         return doubts

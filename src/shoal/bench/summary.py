@@ -101,6 +101,7 @@ def rate_page(
             (
                 name,
                 shown(best.rate if best else 0.0),
+                shown(at_best.requests_per_s if best else 0.0),
                 shown(at_best.items_per_s if best else 0.0),
                 shown(at_best.tokens_per_s if best else 0.0),
                 shown(_finite(at_best.percentile_ms(50))),
@@ -112,12 +113,16 @@ def rate_page(
         curves.append(Series(name, [point for point in points if math.isfinite(point[1])]))
         warnings += _collapse(name, tried)
         unclear = [trial for trial in tried if trial.is_within and not trial.is_good]
-        warnings += [f"{name}, {trial.rate:.4g} requests/s: {doubt}" for trial in unclear for doubt in trial.doubts]
+        warnings += [
+            f"{name}, {trial.rate:,.1f} requests/s held the limit, but does not count: {'; '.join(trial.doubts)}"
+            for trial in unclear
+        ]
     table = Table(
         f"Highest Poisson rate with p{percent:g} within {limit_ms:g} ms",
-        ("target", "requests/s", "texts/s", "tokens/s", "p50 ms", f"p{percent:g} ms", "trials"),
+        ("target", "offered req/s", "served req/s", "texts/s", "tokens/s", "p50 ms", f"p{percent:g} ms", "trials"),
         rows,
-        note="Open loop: latency from the intended time of sending. What fails counts as slower than everything.",
+        note="Offered: the rate meant; a short stretch draws more or fewer. Open loop: latency from the intended "
+        "time of sending. What fails counts as slower than everything.",
     )
     plot = line_chart(
         curves,

@@ -51,6 +51,8 @@ def _common(function: Any) -> Any:
                      help="Write figures here."),
         click.option("--html", "html_file", type=click.Path(dir_okay=False, path_type=Path),
                      help="Write a report with plots here."),
+        click.option("--processes", type=click.IntRange(1, 256), default=1, show_default=True,
+                     help="Processes of the generator."),
         click.option("--quiet", "-q", is_flag=True, help="No progress bar."),
     )  # fmt: skip
     for option in reversed(options):
@@ -89,7 +91,6 @@ def _common(function: Any) -> Any:
               help="Load on each target before anything counts.")  # fmt: skip
 @click.option("--timeout-s", type=click.FloatRange(0, min_open=True), default=30.0, show_default=True,
               help="After this a request has failed.")  # fmt: skip
-@click.option("--processes", type=click.IntRange(1), default=1, show_default=True, help="Processes of the generator.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Of texts and arrivals.")
 @_common
 @settings(server=ClientSettings)
@@ -121,8 +122,8 @@ def run(
     client takes.
 
     With --rate or --trace requests are sent when they are meant to be, and latency counts from then (open loop). Ends
-    with 1 if nothing was answered, or if the generator could not keep up, as its figures then are about itself. Its processes raise their own
-    priority where that is allowed, but leave one that you chose (`nice`) as it is.
+    with 1 if nothing was answered, or if the generator could not keep up, as its figures then are about itself. The
+    generator raises its own priority where that is allowed, but leaves one that you chose (`nice`) as it is.
 
     \b
     shoal bench run --concurrency 32 --items 64 --mix medium
@@ -191,6 +192,7 @@ def compare(
     queries: Path | None,
     qrels: Path | None,
     max_texts: int,
+    processes: int,
     json_file: Path | None,
     html_file: Path | None,
     quiet: bool,
@@ -222,7 +224,7 @@ def compare(
     given = Effort(**effort)
     seconds = 4 * given.rounds * given.duration_s
     with (
-        generator(1) as senders,
+        generator(processes) as senders,
         benching.progress(4 * given.rounds + 4, f"{seconds:.0f} s and more", is_shown=not quiet) as advance,
     ):
         result = measure(senders, sides, texts, given, collection, advance)
