@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from shoal.cli.options import Command, settings
+from shoal.cli.options import Command, Number, settings
 from shoal.settings import ClientSettings
 
 if TYPE_CHECKING:
@@ -64,32 +64,32 @@ def _common(function: Any) -> Any:
 @click.argument("targets", nargs=-1)
 @click.option(
     "--rate",
-    type=click.FloatRange(0, min_open=True),
+    type=Number(0, min_open=True),
     help="Open loop: requests a second, at random (Poisson). With --find-rate: the first one that is tried.",
 )
 @click.option("--burst", type=click.IntRange(1), default=1, show_default=True,
               help="Open loop: requests that come at the same moment; the mean rate stays.")  # fmt: skip
 @click.option("--trace", type=click.Path(exists=True, dir_okay=False, path_type=Path),
               help="Open loop: replay these times in seconds, one a line.")  # fmt: skip
-@click.option("--speed", type=click.FloatRange(0, min_open=True), default=1.0, show_default=True,
+@click.option("--speed", type=Number(0, min_open=True), default=1.0, show_default=True,
               help="Replay a trace so many times faster.")  # fmt: skip
 @click.option("--concurrency", type=click.IntRange(1), default=16, show_default=True,
               help="Closed loop, if neither --rate nor --trace is given: connections.")  # fmt: skip
 @click.option("--find-rate", is_flag=True, help="Find the highest Poisson rate at which --p99-ms holds.")
-@click.option("--p99-ms", type=click.FloatRange(0, min_open=True), default=50.0, show_default=True,
+@click.option("--p99-ms", type=Number(0, min_open=True), default=50.0, show_default=True,
               help="With --find-rate: the limit.")  # fmt: skip
 @click.option("--mix", type=click.Choice(["lines", "short", "medium", "mixed"]),
               help="Lines of --text as they are, or runs of its words: 10 to 14, 90 to 126, 5 to 300. Without --text, "
               "of common English words.  [default: lines with --text, else short]")  # fmt: skip
 @click.option("--items", type=click.IntRange(1), default=1, show_default=True,
               help="Texts in a request; for reranking, documents.")  # fmt: skip
-@click.option("--duration-s", type=click.FloatRange(0, min_open=True), default=5.0, show_default=True,
+@click.option("--duration-s", type=Number(0, min_open=True), default=5.0, show_default=True,
               help="Length of each stretch of load.")  # fmt: skip
 @click.option("--rounds", type=click.IntRange(1), default=3, show_default=True,
               help="Stretches for each target; targets take turns.")  # fmt: skip
-@click.option("--warm-up-s", type=click.FloatRange(0), default=1.0, show_default=True,
+@click.option("--warm-up-s", type=Number(0), default=1.0, show_default=True,
               help="Load on each target before anything counts.")  # fmt: skip
-@click.option("--timeout-s", type=click.FloatRange(0, min_open=True), default=30.0, show_default=True,
+@click.option("--timeout-s", type=Number(0, min_open=True), default=30.0, show_default=True,
               help="After this a request has failed.")  # fmt: skip
 @click.option("--seed", type=int, default=0, show_default=True, help="Of texts and arrivals.")
 @_common
@@ -157,7 +157,7 @@ def run(
     return 1 if any(warning.startswith("INVALID") for warning in page.warnings) else 0
 
 
-_price = click.FloatRange(0, min_open=True)
+_price = Number(0, min_open=True)
 
 
 @bench.command(cls=Command)
@@ -175,7 +175,7 @@ _price = click.FloatRange(0, min_open=True)
               help="Texts used for speed and neighbours; with --qrels all are embedded besides.")  # fmt: skip
 @click.option("--batch-items", type=click.IntRange(1), default=32, show_default=True, help="Texts in a request.")
 @click.option("--concurrency", type=click.IntRange(1), default=4, show_default=True, help="Requests at once.")
-@click.option("--duration-s", type=click.FloatRange(0, min_open=True), default=5.0, show_default=True,
+@click.option("--duration-s", type=Number(0, min_open=True), default=5.0, show_default=True,
               help="Length of each stretch of load.")  # fmt: skip
 @click.option("--rounds", type=click.IntRange(1), default=3, show_default=True,
               help="Stretches for each server and load; servers take turns.")  # fmt: skip

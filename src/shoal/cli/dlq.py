@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from shoal.cli.options import Command, settings
+from shoal.cli.options import Command, Number, settings
 from shoal.errors import ShoalError
 from shoal.settings import QueueSettings
 
@@ -67,7 +67,8 @@ def show(number: int, queue: QueueSettings) -> None:
 @dlq.command(cls=Command)
 @click.argument("number", type=int, required=False)
 @click.option("--all", "is_all", is_flag=True, help="Replay all that hold their texts.")
-@click.option("--timeout", "timeout_s", default=60.0, show_default=True, help="Seconds to wait for an answer.")
+@click.option("--timeout", "timeout_s", type=Number(0, min_open=True), default=60.0, show_default=True,
+              help="Seconds to wait for an answer.")  # fmt: skip
 @settings(queue=QueueSettings)
 def replay(number: int | None, is_all: bool, timeout_s: float, queue: QueueSettings) -> int:
     """Send letter NUMBER, or all, to the workers again; what is answered is removed.

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from shoal.cli.options import Command, settings
+from shoal.cli.options import Command, Number, settings
 from shoal.errors import ShoalError
 from shoal.settings import ClientSettings
 
@@ -42,7 +42,7 @@ _EXTENSIONS = (".npy", ".jsonl", ".parquet")
 @click.option("--keep-going", is_flag=True, help="Leave out lines that are refused, name them, and end with 1.")
 @click.option("--batch-items", type=click.IntRange(1), default=256, show_default=True, help="Texts in a request.")
 @click.option("--concurrency", type=click.IntRange(1), default=4, show_default=True, help="Requests at once.")
-@click.option("--timeout-s", type=click.FloatRange(0, min_open=True), default=60.0, show_default=True,
+@click.option("--timeout-s", type=Number(0, min_open=True), default=60.0, show_default=True,
               help="Seconds for each request, retries included.")  # fmt: skip
 @click.option("--quiet", "-q", is_flag=True, help="No progress bar and no summary.")
 @settings(server=ClientSettings)

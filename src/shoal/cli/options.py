@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -10,9 +11,19 @@ import click
 
 from shoal.settings import Declaration, declarations
 
-__all__ = ["Command", "setting", "settings"]
+__all__ = ["Command", "Number", "setting", "settings"]
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Number(click.FloatRange):
+    """A number in a range; what is not finite is in none."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        number = super().convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"{value} must be a finite number.", param, ctx)
+        return number
 
 
 class Command(click.Command):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from shoal.cli.options import Command, settings
+from shoal.cli.options import Command, Number, settings
 from shoal.cli.tuning_arguments import plan_of
 from shoal.cli.tuning_lines import budget_line, lines_of, resuming_lines, standing_line
 from shoal.settings import ModelSettings, TunerSettings, WorkerSettings, state_directory
@@ -34,7 +34,7 @@ def _common(function: F) -> F:
     return function
 
 
-_POSITIVE = click.FloatRange(min=0, min_open=True)
+_POSITIVE = Number(min=0, min_open=True)
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 _DIRECTORY = click.Path(file_okay=False, path_type=Path)
 
