@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import click
 import pytest
 from click.testing import CliRunner, Result
 
+from shoal.bench import limits
 from shoal.cli.options import Number
 from shoal.cli.root import cli
+from shoal.errors import InvalidRequest
 
 
 def invoked(*arguments: str) -> Result:
@@ -49,3 +52,25 @@ def test_a_number_is_finite() -> None:
     assert Number(0)("1.5") == 1.5
     with pytest.raises(click.BadParameter, match="inf must be a finite number"):
         Number(0)("inf")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (("--concurrency", "100000000"), r"--concurrency 100,000,000 is more than the [\d,]+ connections"),
+        (("--rate", "1e9"), "--rate 1e\\+09 for --duration-s 5 plans 5e\\+09 requests; at most 5,000,000"),
+        (("--rate", "1", "--burst", "10000000"), "--burst 10,000,000 is more than the 5,000,000"),
+        (("--rate", "100", "--duration-s", "1e9"), "at most 5,000,000 can be planned"),
+    ],
+)
+def test_a_load_beyond_the_machine_is_refused_with_its_limit(arguments: tuple[str, ...], expected: str) -> None:
+    result = invoked("bench", *arguments, "tei+http://127.0.0.1:9")
+    assert result.exit_code == 1
+    assert re.search(expected, result.output), result.output
+
+
+def test_a_generator_may_have_as_many_connections_as_open_files() -> None:
+    most = limits.most_connections()
+    limits.check_concurrency(2 * most, 2)
+    with pytest.raises(InvalidRequest, match="generator process may"):
+        limits.check_concurrency(most + 1, 1)

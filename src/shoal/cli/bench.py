@@ -81,7 +81,7 @@ def _common(function: Any) -> Any:
 @click.option("--mix", type=click.Choice(["lines", "short", "medium", "mixed"]),
               help="Lines of --text as they are, or runs of its words: 10 to 14, 90 to 126, 5 to 300. Without --text, "
               "of common English words.  [default: lines with --text, else short]")  # fmt: skip
-@click.option("--items", type=click.IntRange(1), default=1, show_default=True,
+@click.option("--items", type=click.IntRange(1, 100_000), default=1, show_default=True,
               help="Texts in a request; for reranking, documents.")  # fmt: skip
 @click.option("--duration-s", type=Number(0, min_open=True), default=5.0, show_default=True,
               help="Length of each stretch of load.")  # fmt: skip
@@ -131,18 +131,21 @@ def run(
     shoal bench run --key theirs=VOYAGE_API_KEY theirs=voyage+https://api.voyageai.com/v1#voyage-3.5
     """
     from shoal.bench.asking import check
+    from shoal.bench.limits import check_arrivals, most_connections
     from shoal.bench.measure import generator
     from shoal.bench.plan import Load
     from shoal.cli import benching
 
+    arrivals = benching.arrivals(**when)
+    check_arrivals(arrivals, duration_s, processes)
     found = benching.targets(targets, keys, model, server)
     requests = benching.requests(text, mix, items + any(target.kind.endswith("rerank") for target in found), seed)
-    arrivals = benching.arrivals(**when)
     if find_rate and arrivals.kind not in ("closed", "poisson"):
         raise click.UsageError("--find-rate tries Poisson rates: it goes with neither --trace nor --burst.")
     for target in found:
         check(target, requests[0])
-    loads = [Load(target, arrivals, requests, duration_s, timeout_s, seed) for target in found]
+    connections = min(1024, most_connections())
+    loads = [Load(target, arrivals, requests, duration_s, timeout_s, seed, connections) for target in found]
     facts = [
         ("requests", benching.described(text, mix, items)),
         ("targets", "; ".join(benching.described_target(one) for one in found)),
@@ -211,6 +214,7 @@ def compare(
     from shoal.bench.asking import check
     from shoal.bench.compare import Effort, Side, comparison_page
     from shoal.bench.compare import compare as measure
+    from shoal.bench.limits import check_concurrency
     from shoal.bench.measure import generator
     from shoal.cli import benching
 
@@ -222,6 +226,7 @@ def compare(
     for side in sides:
         check(side.target, texts[:2])
     given = Effort(**effort)
+    check_concurrency(given.concurrency, processes)
     seconds = 4 * given.rounds * given.duration_s
     with (
         generator(processes) as senders,

@@ -42,6 +42,9 @@ _FILE_WIDTH = 120
 _NUM_REQUESTS = 2048
 """Different requests that are made beforehand; a longer run sends them again."""
 
+_MOST_TEXTS = 500_000
+"""Texts of all of them together, as far as four requests allow."""
+
 
 def targets(written: tuple[str, ...], keys: tuple[str, ...], model: str, server: ClientSettings) -> list[Target]:
     secrets = dict(_secret(key) for key in keys)
@@ -65,7 +68,8 @@ def _secret(key: str) -> tuple[str, str]:
 def requests(text: Path | None, mix: str | None, num_items: int, seed: int) -> list[list[str]]:
     """Different requests, as many as are ever needed at once."""
     source = read_texts(text) if text else None
-    num_texts = _NUM_REQUESTS * num_items if num_items < 8 else 256 * num_items
+    num_requests = min(_NUM_REQUESTS if num_items < 8 else 256, max(4, _MOST_TEXTS // num_items))
+    num_texts = num_requests * num_items
     if mix == "lines" and source is None:
         raise click.UsageError("--mix lines needs --text.")
     if source is not None and mix in (None, "lines"):
