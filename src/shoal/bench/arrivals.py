@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import random
 from pathlib import Path
 
 import msgspec
 
+from shoal.bench.lines import read_lines
 from shoal.errors import InvalidRequest
 
 __all__ = ["bursts", "poisson", "read_trace"]
@@ -38,12 +40,15 @@ def read_trace(path: Path, speed: float = 1.0) -> list[float]:
         InvalidRequest: a line is no time; names it.
     """
     times = []
-    for number, line in enumerate(path.read_text().splitlines(), 1):
+    for number, line in enumerate(read_lines(path), 1):
         if not line.strip():
             continue
         try:
             value = msgspec.json.decode(line)
-            times.append(float(value["at_s"] if isinstance(value, dict) else value))
+            time = float(value["at_s"] if isinstance(value, dict) else value)
+            if not math.isfinite(time):
+                raise ValueError("no point in time")
+            times.append(time)
         except (msgspec.MsgspecError, KeyError, TypeError, ValueError):
             raise InvalidRequest(
                 f"Line {number} of {path} is {line[:60]!r}; it must be seconds, or an object with at_s."

@@ -15,9 +15,10 @@ from shoal.bench.plots import Axis, Bar, Series, bar_chart, cdf_chart
 from shoal.bench.prices import machine_usd_per_million, price_of
 from shoal.bench.report import Page, Table
 from shoal.bench.summary import row, shown, warnings_of
-from shoal.bench.targets import Target
+from shoal.bench.targets import KINDS, Target
+from shoal.errors import InvalidRequest
 
-__all__ = ["Effort", "Side", "compare", "comparison_page"]
+__all__ = ["Effort", "Side", "check_kinds", "compare", "comparison_page"]
 
 NEIGHBOURS = 10
 NDCG_AT = 10
@@ -43,6 +44,20 @@ class Effort(msgspec.Struct, frozen=True):
     rounds: int = 3
     batch_items: int = 32
     concurrency: int = 4
+
+
+def check_kinds(targets: Sequence[Target]) -> None:
+    """
+    Raises:
+        InvalidRequest: one is asked in an API that gives no dense vectors; names those that do.
+    """
+    able = [kind for kind in KINDS if KINDS[kind].operation == "embed" and kind != "shoal-sparse"]
+    for target in targets:
+        if target.kind not in able:
+            raise InvalidRequest(
+                f"{target.name} is asked as {target.kind}, which gives no dense vectors to compare.",
+                hint=f"These do: {', '.join(able)}. `shoal bench run` measures the others.",
+            )
 
 
 def compare(

@@ -14,6 +14,8 @@ import signal
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, wait
+from multiprocessing import resource_tracker
+from typing import Any
 
 import msgspec
 
@@ -59,10 +61,20 @@ class Generator:
                 seed=load.seed * self._num_processes + number,
             )
             parts.append(self._pool.submit(send_load, shared, starts_at))
-        # A signal that another thread was given wakes nobody who waits without end: Ctrl-C is looked for now and then.
-        while wait(parts, timeout=0.5).not_done:
-            continue
+        _wait(parts)
         return Measured.sum([part.result() for part in parts], is_parallel=True)
+
+
+def _wait(futures: Sequence[Future[Any]]) -> None:
+    """Wait for all; on Ctrl-C end the processes, which would otherwise send to the end what they were given."""
+    try:
+        # A signal that another thread was given wakes nobody who waits without end: Ctrl-C is looked for now and then.
+        while wait(futures, timeout=0.5).not_done:
+            continue
+    except KeyboardInterrupt:
+        for process in multiprocessing.active_children():
+            process.terminate()
+        raise
 
 
 @contextlib.contextmanager
@@ -71,8 +83,29 @@ def generator(num_processes: int) -> Iterator[Generator]:
     context = multiprocessing.get_context("spawn")
     tie = functools.partial(_serve_parent, os.getpid())
     with ProcessPoolExecutor(num_processes, mp_context=context, initializer=tie) as pool:
-        list(pool.map(time.sleep, [0.05] * num_processes))  # one nap each: all of them have to be there for it
+        with _interrupts_held_back():
+            naps = [pool.submit(time.sleep, 0.05) for _ in range(num_processes)]  # one each: so all have to be there
+        _wait(naps)
         yield Generator(pool, num_processes)
+
+
+@contextlib.contextmanager
+def _interrupts_held_back() -> Iterator[None]:
+    """Processes that are started here never see a Ctrl-C, not even before they can ignore it; ours comes afterwards.
+
+    They inherit what is blocked. Here another thread may still be given it, so that it has to be noted, too.
+    """
+    resource_tracker.ensure_running()  # which would let interrupts through, did it start here
+    pressed: list[int] = []
+    handler = signal.signal(signal.SIGINT, lambda number, frame: pressed.append(number))
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        signal.signal(signal.SIGINT, handler)
+    for number in pressed:
+        signal.raise_signal(number)
 
 
 def _serve_parent(parent: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from shoal.bench.lines import read_lines
 from shoal.bench.targets import Vectors
 from shoal.errors import InvalidRequest
 
@@ -78,10 +80,12 @@ def read_collection(
     query_places = {id: place for place, (id, _) in enumerate(queries)}
     document_places = {id: place for place, (id, _) in enumerate(documents)}
     gains: dict[int, dict[int, float]] = {}
-    for number, line in enumerate(qrels.read_text().splitlines()[1:], 2):
+    for number, line in enumerate(read_lines(qrels)[1:], 2):
         cells = line.split("\t")
         try:
             query, document, gain = cells[0], cells[1], float(cells[2])
+            if not math.isfinite(gain):
+                raise ValueError("no gain")
         except (IndexError, ValueError):
             raise InvalidRequest(f"Line {number} of {qrels} is not query, document and score with tabs.") from None
         if gain > 0 and query in query_places and document in document_places:

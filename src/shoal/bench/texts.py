@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import gzip
 import random
 from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
 
+from shoal.bench.lines import read_lines
 from shoal.errors import InvalidRequest
 
 __all__ = ["MIXES", "Mix", "read_named", "read_texts", "runs_of_words"]
@@ -48,15 +48,14 @@ def read_texts(path: Path) -> list[str]:
     """The lines of a file that are not blank, in order; of a .jsonl each `text`, after its `title` if it has one.
 
     Raises:
-        InvalidRequest: there is none, or a line of a .jsonl has no text.
+        InvalidRequest: there is none, or a line cannot be read, or one of a .jsonl has no text.
     """
     return [text for _, text in read_named(path)]
 
 
 def read_named(path: Path) -> list[tuple[str, str]]:
     """As `read_texts`, each with its `_id`, or its number where it has none."""
-    content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
-    lines = [(number, line) for number, line in enumerate(content.decode().splitlines(), 1) if line.strip()]
+    lines = [(number, line) for number, line in enumerate(read_lines(path), 1) if line.strip()]
     is_json = ".jsonl" in path.suffixes
     texts = [_named(path, number, line) if is_json else (str(number), line.strip()) for number, line in lines]
     if not texts:

@@ -150,7 +150,7 @@ def run(
         ("requests", benching.described(text, mix, items)),
         ("targets", "; ".join(benching.described_target(one) for one in found)),
     ]
-    with generator(processes) as senders:
+    with benching.interruptible(), generator(processes) as senders:
         if find_rate:
             rates, page = _find(senders, loads, p99_ms, facts, is_shown=not quiet)
         else:
@@ -212,7 +212,7 @@ def compare(
         --key theirs=OPENAI_API_KEY --machine-price 0.10 --text my.txt --html report.html
     """
     from shoal.bench.asking import check
-    from shoal.bench.compare import Effort, Side, comparison_page
+    from shoal.bench.compare import Effort, Side, check_kinds, comparison_page
     from shoal.bench.compare import compare as measure
     from shoal.bench.limits import check_concurrency
     from shoal.bench.measure import generator
@@ -222,6 +222,7 @@ def compare(
         raise click.UsageError("Name your texts with --text.")
     texts, collection = benching.texts_and_collection(text, queries, qrels, max_texts)
     targets = benching.targets((ours, theirs), keys, model, ClientSettings())
+    check_kinds(targets)
     sides = [Side(targets[0], machine_price), Side(targets[1], their_machine_price, price)]
     for side in sides:
         check(side.target, texts[:2])
@@ -229,6 +230,7 @@ def compare(
     check_concurrency(given.concurrency, processes)
     seconds = 4 * given.rounds * given.duration_s
     with (
+        benching.interruptible(),
         generator(processes) as senders,
         benching.progress(4 * given.rounds + 4, f"{seconds:.0f} s and more", is_shown=not quiet) as advance,
     ):

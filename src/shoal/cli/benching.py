@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -29,6 +30,7 @@ __all__ = [
     "arrivals",
     "described",
     "described_target",
+    "interruptible",
     "progress",
     "publish",
     "requests",
@@ -111,6 +113,18 @@ def described(text: Path | None, mix: str | None, items: int) -> str:
 
 def described_target(target: Target) -> str:
     return f"{target.name}: {target.kind} at {target.url}" + (f", {target.model}" if target.model else "")
+
+
+@contextlib.contextmanager
+def interruptible() -> Iterator[None]:
+    """Ctrl-C raises KeyboardInterrupt, so that generator processes are ended and what they shared is given back."""
+    previous = signal.getsignal(signal.SIGINT)
+    if previous is not signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, previous)
 
 
 @contextlib.contextmanager
