@@ -84,3 +84,12 @@ def test_only_dense_vectors_are_compared(tmp_path: Path, kind: str) -> None:
     result = shoal_bench("compare", f"a={kind}+http://127.0.0.1:9#m", "tei+http://127.0.0.1:9", "--text", str(text))
     assert result.exit_code == 1
     assert f"a is asked as {kind}, which gives no dense vectors" in result.output
+
+
+@pytest.mark.parametrize("option", ["--json", "--html"])
+def test_where_a_report_goes_is_looked_at_before_the_first_request(tmp_path: Path, option: str) -> None:
+    (tmp_path / "file").touch()
+    for directory in ("nowhere", "file"):
+        result = shoal_bench(option, str(tmp_path / directory / "x"), "tei+http://127.0.0.1:9")
+        assert result.exit_code == 2
+        assert f"{directory} is no directory" in " ".join(result.output.split())

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from shoal.cli.options import Command, Number, settings
+from shoal.cli.options import Command, NewFile, Number, settings
 from shoal.settings import ClientSettings
 
 if TYPE_CHECKING:
@@ -47,10 +47,8 @@ def _common(function: Any) -> Any:
         click.option("--model", default="", help="Model of targets that name none."),
         click.option("--key", "keys", multiple=True, metavar="NAME=VARIABLE",
                      help="Variable that holds the API key of the target NAME."),
-        click.option("--json", "json_file", type=click.Path(dir_okay=False, path_type=Path),
-                     help="Write figures here."),
-        click.option("--html", "html_file", type=click.Path(dir_okay=False, path_type=Path),
-                     help="Write a report with plots here."),
+        click.option("--json", "json_file", type=NewFile(), help="Write figures here."),
+        click.option("--html", "html_file", type=NewFile(), help="Write a report with plots here."),
         click.option("--processes", type=click.IntRange(1, 256), default=1, show_default=True,
                      help="Processes of the generator."),
         click.option("--quiet", "-q", is_flag=True, help="No progress bar."),

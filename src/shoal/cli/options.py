@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import functools
 import math
+import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
 from shoal.settings import Declaration, declarations
 
-__all__ = ["Command", "Number", "setting", "settings"]
+__all__ = ["Command", "NewFile", "Number", "setting", "settings"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -24,6 +26,20 @@ class Number(click.FloatRange):
         if not math.isfinite(number):
             self.fail(f"{value} must be a finite number.", param, ctx)
         return number
+
+
+class NewFile(click.Path):
+    """A file that is written at the end: that it can be is seen before the work."""
+
+    def __init__(self) -> None:
+        super().__init__(dir_okay=False, writable=True, path_type=Path)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        path = super().convert(value, param, ctx)
+        if not os.access(path.parent, os.W_OK | os.X_OK):
+            reason = "cannot be written to" if path.parent.is_dir() else "is no directory"
+            self.fail(f"{value}: {path.parent} {reason}.", param, ctx)
+        return path
 
 
 class Command(click.Command):
