@@ -41,6 +41,8 @@ __all__ = [
 _FILE_WIDTH = 120
 """Characters of a table that goes to no terminal."""
 
+_ANY_WIDTH = 10_000
+
 _NUM_REQUESTS = 2048
 """Different requests that are made beforehand; a longer run sends them again."""
 
@@ -158,4 +160,6 @@ def _print(table: Table) -> None:
         shown.add_column(name, justify="left" if index == 0 else "right", no_wrap=True)
     for row in table.rows:
         shown.add_row(*row)
-    Console(width=None if sys.stdout.isatty() else _FILE_WIDTH).print(shown)
+    # Never narrower than its digits: a terminal breaks a line, rich would cut numbers.
+    needed = Console(width=_ANY_WIDTH).measure(shown).maximum
+    Console(width=max(needed, Console().width if sys.stdout.isatty() else _FILE_WIDTH)).print(shown)
