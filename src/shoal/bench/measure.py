@@ -115,17 +115,23 @@ def _serve_parent(parent: int) -> None:
 
 
 def interleave(
-    generator: Generator, loads: Sequence[Load], num_rounds: int, on_stretch: Callable[[], None]
+    generator: Generator,
+    loads: Sequence[Load],
+    num_rounds: int,
+    on_stretch: Callable[[], None],
+    finished: dict[str, list[Measured]] | None = None,
 ) -> dict[str, list[Measured]]:
     """Each load `num_rounds` times for its whole duration, taking turns, in an order that turns around each round.
 
     Args:
         on_stretch: called after each stretch.
+        finished: filled with what is returned, for whoever is interrupted.
 
     Returns:
         Of each target by name, an entry a round.
     """
-    measured: dict[str, list[Measured]] = {load.target.name: [] for load in loads}
+    measured = {} if finished is None else finished
+    measured |= {load.target.name: [] for load in loads}
     for number in range(num_rounds):
         for load in loads if number % 2 == 0 else reversed(loads):
             stretch = msgspec.structs.replace(load, seed=load.seed * 1000 + number)

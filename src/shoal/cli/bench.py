@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from shoal.cli.options import Command, NewFile, Number, settings
 from shoal.settings import ClientSettings
-
-if TYPE_CHECKING:
-    from shoal.bench.measure import Generator
-    from shoal.bench.plan import Load
-    from shoal.bench.report import Page
-    from shoal.bench.targets import Target
 
 __all__ = ["bench"]
 
@@ -120,8 +114,9 @@ def run(
     client takes.
 
     With --rate or --trace requests are sent when they are meant to be, and latency counts from then (open loop). Ends
-    with 1 if nothing was answered, or if the generator could not keep up, as its figures then are about itself. The
-    generator raises its own priority where that is allowed, but leaves one that you chose (`nice`) as it is.
+    with 1 if nothing was answered, or if the generator could not keep up, as its figures then are about itself; with
+    130 after Ctrl-C, which shows what was finished. The generator raises its own priority where that is allowed, but
+    leaves one that you chose (`nice`) as it is.
 
     \b
     shoal bench run --concurrency 32 --items 64 --mix medium
@@ -133,6 +128,7 @@ def run(
     from shoal.bench.measure import generator
     from shoal.bench.plan import Load
     from shoal.cli import benching
+    from shoal.cli.bench_loads import find, in_rounds
 
     arrivals = benching.arrivals(**when)
     check_arrivals(arrivals, duration_s, processes)
@@ -150,12 +146,12 @@ def run(
     ]
     with benching.interruptible(), generator(processes) as senders:
         if find_rate:
-            rates, page = _find(senders, loads, p99_ms, facts, is_shown=not quiet)
+            rates, page = find(senders, loads, p99_ms, facts, is_shown=not quiet)
         else:
-            rates, page = _load(senders, loads, rounds, warm_up_s, facts, is_shown=not quiet)
-    result = {"facts": dict(page.facts), "arrivals": arrivals.text, "targets": rates}
+            rates, page = in_rounds(senders, loads, rounds, warm_up_s, facts, is_shown=not quiet)
+    result = {"facts": dict(page.facts), "arrivals": arrivals.text, "warnings": page.warnings, "targets": rates}
     benching.publish(page, result, json_file, html_file)
-    return 1 if any(warning.startswith("INVALID") for warning in page.warnings) else 0
+    return benching.exit_code(page)
 
 
 _price = Number(0, min_open=True)
@@ -244,64 +240,4 @@ def compare(
     ]
     page = comparison_page(result, facts)
     benching.publish(page, {"facts": dict(facts), **result}, json_file, html_file)
-    return 1 if any(warning.startswith("INVALID") for warning in page.warnings) else 0
-
-
-def _load(
-    senders: Generator,
-    loads: list[Load],
-    rounds: int,
-    warm_up_s: float,
-    facts: list[tuple[str, str]],
-    *,
-    is_shown: bool,
-) -> tuple[dict[str, Any], Page]:
-    import msgspec
-
-    from shoal.bench.measure import interleave
-    from shoal.bench.plan import Arrivals
-    from shoal.bench.summary import load_page, row
-    from shoal.cli.benching import progress
-
-    seconds = len(loads) * (rounds * loads[0].duration_s + warm_up_s)
-    with progress(len(loads) * (rounds + 1), f"about {seconds:.0f} s", is_shown=is_shown) as advance:
-        for load in loads:
-            if warm_up_s > 0:
-                closed = Arrivals("closed", concurrency=4)
-                senders.measure(msgspec.structs.replace(load, arrivals=closed, duration_s=warm_up_s))
-            advance()
-        measured = interleave(senders, loads, rounds, advance)
-    rows = {name: row(stretches) for name, stretches in measured.items()}
-    facts = [*facts, ("rounds", f"{rounds} of {loads[0].duration_s:g} s each, targets taking turns")]
-    return rows, load_page(rows, loads[0].arrivals, facts)
-
-
-def _find(
-    senders: Generator, loads: list[Load], p99_ms: float, facts: list[tuple[str, str]], *, is_shown: bool
-) -> tuple[dict[str, Any], Page]:
-    from shoal.bench.measure import RateSearch, Trial, find_rates, searches_from_closed_loops
-    from shoal.bench.summary import rate_page, row, trial_line
-    from shoal.cli.benching import progress
-
-    seconds = 9 * len(loads) * loads[0].duration_s
-    with progress(None, f"about {seconds:.0f} s", is_shown=is_shown) as advance:
-
-        def on_trial(target: Target, trial: Trial) -> None:
-            advance()
-            if is_shown:
-                click.echo(trial_line(target.name, trial), err=True)
-
-        if loads[0].arrivals.is_open:
-            searches = {load.target.name: RateSearch(load.arrivals.rate) for load in loads}
-        else:
-            searches = searches_from_closed_loops(senders, loads, loads[0].arrivals.concurrency)
-        trials = find_rates(senders, loads, searches, p99_ms / 1000, 99.0, on_trial)
-    figures = {
-        name: {
-            "highest_rate": round(max((trial.rate for trial in tried if trial.is_good), default=0.0), 3),
-            "p99_ms": p99_ms,
-            "trials": [{"rate": trial.rate, "is_good": trial.is_good, **row([trial.measured])} for trial in tried],
-        }
-        for name, tried in trials.items()
-    }
-    return figures, rate_page(trials, p99_ms, 99.0, facts)
+    return benching.exit_code(page)

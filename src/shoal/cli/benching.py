@@ -27,9 +27,11 @@ from shoal.bench.texts import MIXES, read_named, read_texts, runs_of_words
 from shoal.settings import ClientSettings, named_secret
 
 __all__ = [
+    "INTERRUPTED",
     "arrivals",
     "described",
     "described_target",
+    "exit_code",
     "interruptible",
     "progress",
     "publish",
@@ -37,6 +39,9 @@ __all__ = [
     "targets",
     "texts_and_collection",
 ]
+
+INTERRUPTED = "INTERRUPTED"
+"""What a warning begins with if there would have been more to measure."""
 
 _FILE_WIDTH = 120
 """Characters of a table that goes to no terminal."""
@@ -139,6 +144,13 @@ def progress(total: int | None, expected: str, *, is_shown: bool) -> Iterator[Ca
     with Progress(*columns, console=Console(stderr=True), transient=True, refresh_per_second=4) as bar:
         task = bar.add_task("", total=total)
         yield lambda: bar.update(task, advance=1)
+
+
+def exit_code(page: Page) -> int:
+    """130 if Ctrl-C ended it early, 1 if its figures are none."""
+    if any(warning.startswith(INTERRUPTED) for warning in page.warnings):
+        return 130
+    return 1 if any(warning.startswith("INVALID") for warning in page.warnings) else 0
 
 
 def publish(page: Page, result: dict[str, Any], json_file: Path | None, html_file: Path | None) -> None:

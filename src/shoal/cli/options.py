@@ -35,7 +35,7 @@ class NewFile(click.Path):
         super().__init__(dir_okay=False, writable=True, path_type=Path)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        path = super().convert(value, param, ctx)
+        path = Path(str(super().convert(value, param, ctx)))
         if not os.access(path.parent, os.W_OK | os.X_OK):
             reason = "cannot be written to" if path.parent.is_dir() else "is no directory"
             self.fail(f"{value}: {path.parent} {reason}.", param, ctx)
