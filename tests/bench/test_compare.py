@@ -68,6 +68,7 @@ def test_qrels_must_be_about_the_texts(tmp_path: Path) -> None:
     qrels.write_text("query-id\tcorpus-id\tscore\nq1\td2\t2\nq1\td9\t1\nq1\td1\t0\n")
     collection = read_collection([("d1", "one"), ("d2", "two")], [("q0", "a"), ("q1", "b")], qrels)
     assert collection.gains == {1: {1: 2.0}}
+    assert collection.num_unknown == 1
     with pytest.raises(InvalidRequest, match="none of these"):
         read_collection([("d1", "one")], [("q0", "a")], qrels)
     qrels.write_text("header\nq1 d2 2\n")

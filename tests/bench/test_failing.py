@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import socketserver
 import threading
 from collections.abc import Iterator
@@ -127,3 +128,18 @@ def test_a_rate_that_held_with_doubts_is_not_called_too_much() -> None:
 def test_what_doubts_advise_exists() -> None:
     assert "--processes" in shoal_bench("run", "--help").output
     assert "--processes" in shoal_bench("compare", "--help").output
+
+
+def test_an_error_in_messagepack_is_told_in_words(fake_url: str) -> None:
+    result = shoal_bench(*BRIEF, f"shoal+{fake_url}#nothing")
+    assert result.exit_code == 1
+    assert re.search(r"answers 404: [a-z_]+: .*nothing", result.output), result.output
+    assert "request_id" not in result.output
+
+
+def test_who_ranks_and_who_embeds_are_asked_for_as_many_items(fake_url: str, tmp_path: Path) -> None:
+    figures = tmp_path / "figures.json"
+    targets = (f"shoal-rerank+{fake_url}#device", f"shoal+{fake_url}#device")
+    shoal_bench(*BRIEF, "--items", "2", "--json", str(figures), *targets)
+    for row in json.loads(figures.read_text())["targets"].values():
+        assert row["items_per_s"]["median"] == pytest.approx(2 * row["requests_per_s"]["median"], rel=0.01)

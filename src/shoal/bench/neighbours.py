@@ -20,11 +20,16 @@ _BLOCK = 512
 
 
 class Collection(msgspec.Struct, frozen=True):
-    """Queries with documents that are known to be relevant: {place of the query: {place of the document: gain}}."""
+    """Queries with documents that are known to be relevant: {place of the query: {place of the document: gain}}.
+
+    Attributes:
+        num_unknown: judgements of something relevant that name a query or document which is not there, and count not.
+    """
 
     documents: list[str]
     queries: list[str]
     gains: dict[int, dict[int, float]]
+    num_unknown: int = 0
 
 
 def top_k(queries: Vectors, documents: Vectors, k: int, *, is_self: bool = False) -> npt.NDArray[np.int64]:
@@ -80,6 +85,7 @@ def read_collection(
     query_places = {id: place for place, (id, _) in enumerate(queries)}
     document_places = {id: place for place, (id, _) in enumerate(documents)}
     gains: dict[int, dict[int, float]] = {}
+    num_unknown = 0
     for number, line in enumerate(read_lines(qrels)[1:], 2):
         cells = line.split("\t")
         try:
@@ -88,8 +94,10 @@ def read_collection(
                 raise ValueError("no gain")
         except (IndexError, ValueError):
             raise InvalidRequest(f"Line {number} of {qrels} is not query, document and score with tabs.") from None
-        if gain > 0 and query in query_places and document in document_places:
+        is_known = query in query_places and document in document_places
+        num_unknown += gain > 0 and not is_known
+        if gain > 0 and is_known:
             gains.setdefault(query_places[query], {})[document_places[document]] = gain
     if not gains:
         raise InvalidRequest(f"{qrels} is about none of these queries and documents.")
-    return Collection([text for _, text in documents], [text for _, text in queries], gains)
+    return Collection([text for _, text in documents], [text for _, text in queries], gains, num_unknown)

@@ -7,6 +7,7 @@ A target is written `[NAME=][KIND+]URL[#MODEL]`, such as `ours=shoal+http://127.
 from __future__ import annotations
 
 import base64
+import contextlib
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
@@ -98,7 +99,7 @@ class Target(msgspec.Struct, frozen=True):
         """
         if reply.status == 200:
             return
-        said = f"{self.url} answers {reply.status}: {reply.body[:300].decode(errors='replace')}"
+        said = f"{self.url} answers {reply.status}: {_said(reply)}"
         if reply.status not in (401, 403):
             raise InternalError(said)
         which = "The key of" if self.api_key else "There is no key for"
@@ -121,6 +122,15 @@ class Target(msgspec.Struct, frozen=True):
         if len(rows) != expected or not np.isfinite(rows).all():
             raise InternalError(f"{self.url} answers {len(rows)} finite rows to {expected} items.")
         return rows
+
+
+def _said(reply: Reply) -> str:
+    """What an error says, in words: our MessagePack by its code and message, others as they came."""
+    if b"msgpack" in reply.headers.get(b"content-type", b""):
+        with contextlib.suppress(msgspec.MsgspecError, KeyError, TypeError):
+            error = msgspec.msgpack.decode(reply.body)["error"]
+            return f"{error['code']}: {error['message']}"
+    return reply.body[:300].decode(errors="replace")
 
 
 def _tokens_in_json(reply: Reply) -> int:

@@ -133,13 +133,18 @@ def run(
     arrivals = benching.arrivals(**when)
     check_arrivals(arrivals, duration_s, processes)
     found = benching.targets(targets, keys, model, server)
-    requests = benching.requests(text, mix, items + any(target.kind.endswith("rerank") for target in found), seed)
+    # To rank, a query goes with the documents.
+    requests = {is_ranked: benching.requests(text, mix, items + is_ranked, seed)
+                for is_ranked in {benching.is_ranked(target) for target in found}}  # fmt: skip
     if find_rate and arrivals.kind not in ("closed", "poisson"):
         raise click.UsageError("--find-rate tries Poisson rates: it goes with neither --trace nor --burst.")
     for target in found:
-        check(target, requests[0])
+        check(target, requests[benching.is_ranked(target)][0])
     connections = min(1024, most_connections())
-    loads = [Load(target, arrivals, requests, duration_s, timeout_s, seed, connections) for target in found]
+    loads = [
+        Load(target, arrivals, requests[benching.is_ranked(target)], duration_s, timeout_s, seed, connections)
+        for target in found
+    ]
     facts = [
         ("requests", benching.described(text, mix, items)),
         ("targets", "; ".join(benching.described_target(one) for one in found)),
@@ -239,5 +244,8 @@ def compare(
         ("rounds", f"{given.rounds} of {given.duration_s:g} s each, servers taking turns"),
     ]
     page = comparison_page(result, facts)
+    if collection is not None and collection.num_unknown:
+        said = f"{collection.num_unknown:,} judgements in {qrels} name a query or document that is not there: left out."
+        page = page._replace(warnings=[*page.warnings, said])
     benching.publish(page, {"facts": dict(facts), **result}, json_file, html_file)
     return benching.exit_code(page)

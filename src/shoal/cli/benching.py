@@ -22,7 +22,7 @@ from shoal.bench.asking import with_model
 from shoal.bench.neighbours import Collection, read_collection
 from shoal.bench.plan import Arrivals
 from shoal.bench.report import Page, Table, to_html
-from shoal.bench.targets import Target, parse_targets
+from shoal.bench.targets import KINDS, Target, parse_targets
 from shoal.bench.texts import MIXES, read_named, read_texts, runs_of_words
 from shoal.settings import ClientSettings, named_secret
 
@@ -33,6 +33,7 @@ __all__ = [
     "described_target",
     "exit_code",
     "interruptible",
+    "is_ranked",
     "progress",
     "publish",
     "requests",
@@ -111,6 +112,11 @@ def texts_and_collection(
     if queries is None or qrels is None:
         return texts, None
     return texts, read_collection(documents, read_named(queries), qrels)
+
+
+def is_ranked(target: Target) -> bool:
+    """Whether the first text of a request is a query, and the others are ranked for it."""
+    return KINDS[target.kind].operation == "rerank"
 
 
 def described(text: Path | None, mix: str | None, items: int) -> str:
