@@ -134,6 +134,24 @@ def test_what_the_user_names_is_tried_first_and_never_competes(tmp_path: Path) -
     assert outcome.beside["runtime=fast"].ratio < 1
 
 
+class Faltering(Known):
+    """Of every other pair, what is slow has no figure."""
+
+    def race(self, configurations: Sequence[Configuration], seed: int, effort: float) -> list[Raced]:
+        raced = super().race(configurations, seed, effort)
+        falters = [seed % 2 == 1 and one.get("runtime") == "slow" for one in configurations]
+        return [Raced() if is_none else one for one, is_none in zip(raced, falters, strict=True)]
+
+
+def test_pairs_without_a_figure_beside_do_not_count_as_equal(tmp_path: Path) -> None:
+    evaluator = Faltering(0, gains={"threads=1": 1.4, "runtime=slow": 0.5})
+    outcome = run(tmp_path, evaluator, beside=[{"runtime": "slow"}])
+    assert outcome.beside["runtime=slow"].num_pairs == 4
+    assert 2.3 < outcome.beside["runtime=slow"].ratio < 3.4
+    (said,) = [one["reason"] for one in entries(tmp_path) if one["stage"] == "beside"]
+    assert str(said).endswith("in 4 of 8 pairs this one had no figure at all")
+
+
 def test_configurations_are_written_as_they_are_shown() -> None:
     written = "precision=float32 runtime=torch threads=1"
     assert parse_configuration(written) == {"precision": "float32", "runtime": "torch", "threads": 1}
