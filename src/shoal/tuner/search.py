@@ -321,9 +321,8 @@ def _beside(run: _Search, winner: Configuration, other: Configuration) -> Verdic
         return None
     stage = f"beside {name_of(other)}"
     pairs = [_pair(run, stage, winner, other, number) for number in range(MOST_PAIRS)]
-    held = [
-        pair for pair in pairs if pair[1] > 0
-    ] or pairs  # what it did not do at all has no ratio; without, this says too little
+    # What the other did not do at all has no ratio. Left out, the verdict says too little, and never too much.
+    held = [pair for pair in pairs if pair[1] > 0] or pairs
     verdict = judge(*zip(*held, strict=True))
     num_none = sum(theirs <= 0 for _, theirs in pairs)
     none = f"; in {num_none} of {len(pairs)} pairs this one had no figure at all" if num_none else ""
