@@ -94,8 +94,9 @@ def _foreseen(search: Search) -> str:
     races = verified([entry for entry in search.entries if entry.points])
     predicted = {name_of(entry.configuration): entry.figures["predicted"]
                  for entry in search.entries if entry.stage == "fit" and entry.status == "measured"}  # fmt: skip
-    errors = [predicted[name] / statistics.median(figures) - 1 for name, figures in races.items()]
-    return f"{sum(abs(error) <= WITHIN for error in errors)} of {len(errors)}"
+    middles = {name: statistics.median(figures) for name, figures in races.items()}
+    num_near = sum(abs(predicted[name] - middle) <= WITHIN * middle for name, middle in middles.items())
+    return f"{num_near} of {len(middles)}"
 
 
 def _one(search: Search) -> str:
