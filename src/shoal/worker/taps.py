@@ -58,7 +58,8 @@ class Taps:
         self._start_of = start_of
         self._objective_s = objective_s
         self._on_news = on_news
-        self._told: set[Tap] = set()  # may hold something
+        self._known: set[Tap] = set()  # are drawn from
+        self._told: set[Tap] = set()  # of them, those that may hold something
         self._short: set[Tap] = set()  # of them, those that had less than was asked for this time
         self._spent: set[Tap] = set()  # have no credit
         self._quiet: set[Tap] = set()  # of them, those of which nothing was heard since `look_round`
@@ -72,14 +73,17 @@ class Taps:
         return self._taking is not None
 
     def add(self, taps: Iterable[Tap]) -> None:
-        """Let the first messages come from these."""
+        """Draw from these from now on, and let the first messages come."""
         for tap in taps:
+            self._known.add(tap)
             tap.pull.grant(IDLE_CREDIT)
+            if tap.pull.waiting_since < math.inf:
+                self.tell(tap)
 
     def forget(self, taps: Collection[Tap]) -> None:
         """Draw from these no more."""
-        for known in (self._told, self._short, self._spent, self._quiet):
-            known.difference_update(taps)
+        for some in (self._known, self._told, self._short, self._spent, self._quiet):
+            some.difference_update(taps)
 
     @property
     def holders(self) -> Collection[Model]:
@@ -96,7 +100,9 @@ class Taps:
         self._holders.discard(model)
 
     def tell(self, tap: Tap) -> None:
-        """Messages wait there."""
+        """Messages wait there. A pull may say so while it is being opened, and before anything is drawn from it."""
+        if tap not in self._known:
+            return
         self._told.add(tap)
         self._short.discard(tap)
         self._quiet.discard(tap)
@@ -129,7 +135,8 @@ class Taps:
 
     def _grant(self, taps: set[Tap]) -> None:
         self._spent = self._spent - taps
-        self.add(taps)
+        for tap in taps:
+            tap.pull.grant(IDLE_CREDIT)
 
     def _take(self, tap: Tap, num_messages: int) -> None:
         self._taking, self._num_missing = tap, num_messages
