@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import socketserver
 import threading
 from collections.abc import Iterator
@@ -20,9 +21,14 @@ def fake_url() -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def answering(answer: bytes, after_s: float = 0.0) -> Iterator[str]:
-    """A server that gives every request the same raw answer, however many come at once; its base URL."""
+def answering(answer: bytes, after_s: float = 0.0, num_requests: int | None = None) -> Iterator[str]:
+    """A server that gives every request the same raw answer, however many come at once; its base URL.
+
+    Args:
+        num_requests: so many are answered; on each that comes then it hangs up. None = all are.
+    """
     stopping = threading.Event()
+    left = itertools.repeat(0) if num_requests is None else iter(range(num_requests))
 
     class Handler(socketserver.StreamRequestHandler):
         def handle(self) -> None:
@@ -31,6 +37,8 @@ def answering(answer: bytes, after_s: float = 0.0) -> Iterator[str]:
                     head = list(iter(self.rfile.readline, b"\r\n"))
                     length = next(line for line in head if line.lower().startswith(b"content-length:"))
                     self.rfile.read(int(length.partition(b":")[2]))
+                    if next(left, None) is None:
+                        return
                     stopping.wait(after_s)
                     self.wfile.write(answer)
                     if b"connection: close" in answer:

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import re
-import socketserver
-import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -33,36 +29,6 @@ def measured(url: str, num_requests: int = 2) -> Measured:
     return send_load(Load(Target("t", "tei", url), trace, [["a"]], 0.2, timeout_s=10.0))
 
 
-@contextlib.contextmanager
-def dying(num_requests: int) -> Iterator[str]:
-    """A server that answers so many requests and then hangs up on each; its base URL."""
-    left = iter(range(num_requests))
-
-    class Handler(socketserver.StreamRequestHandler):
-        def handle(self) -> None:
-            with contextlib.suppress(ConnectionError):
-                while self.rfile.readline():
-                    head = list(iter(self.rfile.readline, b"\r\n"))
-                    length = next(line for line in head if line.lower().startswith(b"content-length:"))
-                    self.rfile.read(int(length.partition(b":")[2]))
-                    if next(left, None) is None:
-                        return
-                    self.wfile.write(response(b"[[1.0]]"))
-
-    class Server(socketserver.ThreadingTCPServer):
-        request_queue_size = 128
-        daemon_threads = True
-
-    with Server(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{server.server_address[1]}"
-        finally:
-            server.shutdown()
-            thread.join(10)
-
-
 def test_a_trial_names_what_failed_and_why() -> None:
     nobody = measured("http://127.0.0.1:9")
     assert nobody.failures.startswith("2 of 2 requests failed: ConnectionRefusedError")
@@ -83,7 +49,7 @@ def test_a_search_that_ends_with_a_dead_server_is_invalid() -> None:
 
 
 def test_the_command_says_that_the_server_died_in_the_search() -> None:
-    with dying(1) as url:  # it lives for the look at the first reply
+    with answering(response(b"[[1.0]]"), num_requests=1) as url:  # it lives for the look at the first reply
         result = shoal_bench("--find-rate", "--rate", "100", "--duration-s", "0.1", f"tei+{url}")
     assert result.exit_code == 1
     assert "ConnectionResetError" in result.output
@@ -92,7 +58,7 @@ def test_the_command_says_that_the_server_died_in_the_search() -> None:
 
 def test_the_command_fails_where_nothing_was_answered(tmp_path: Path) -> None:
     figures = tmp_path / "figures.json"
-    with dying(1) as url:
+    with answering(response(b"[[1.0]]"), num_requests=1) as url:
         result = shoal_bench(*BRIEF, "--concurrency", "2", "--json", str(figures), f"tei+{url}")
     assert result.exit_code == 1
     assert "requests failed: ConnectionResetError" in result.output
