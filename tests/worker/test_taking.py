@@ -113,3 +113,17 @@ async def test_a_flood_of_one_model_starves_no_other_though_every_notice_is_lost
             await asyncio.gather(*flood)
         finally:
             await one.close()
+
+
+async def test_a_wake_up_that_was_lost_costs_a_part_of_a_lease_and_not_the_request(
+    station: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one: Station = await station(lease_s=0.6)
+    sidecar, lost = one.worker.sidecar, asyncio.Event()
+    with monkeypatch.context() as patch:
+        patch.setattr(sidecar, "_pump_soon", lost.set)
+        asked = one.ask_soon(["forgotten"])
+        while not sidecar.models[SPEC.id].waiting:
+            lost.clear()
+            await lost.wait()
+    np.testing.assert_array_equal(vectors(await asked), expected("forgotten"))
